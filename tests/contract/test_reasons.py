@@ -79,7 +79,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("reason", EPOCHS, ids=lambda reason: reason.cause.value)
 def test_reason_of_an_epoch_survives_the_wire(reason: EpochReason):
-    assert EpochReason.from_wire(reason.to_wire()) == reason
+    assert EpochReason.from_text(reason.to_text()) == reason
     epoch = Epoch(3, {}, (), reason)
     assert Epoch.from_json(epoch.to_json()) == epoch
 
@@ -158,7 +158,7 @@ def test_alert_counts_the_reroutings_of_an_operator_of_the_release_before():
     """Its epochs state their reason as a text alone, which is of an unknown cause."""
     rules = (ROOT / "charts/streamtopology/files/rules.yaml").read_text()
     (counted,) = re.findall(r'streamtopology_reroutings_total{reason=~"([^"]+)"}', rules)
-    by_controller = {EpochCause.REBALANCED, EpochReason.from_wire("tail: imbalance 142.0%, planned 2.1%").cause}
+    by_controller = {EpochCause.REBALANCED, EpochReason.from_text("tail: imbalance 142.0%, planned 2.1%").cause}
     assert set(counted.split("|")) == {cause.trigger.value for cause in by_controller}
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.contract.stats import DriverRefusal, LiveExecutor, Reconfiguration, Slot, StatsFormatError, read_stats
+from streamtopology.contract.reasons import Binding, BindingKind, EpochReason
+from streamtopology.contract.stats import DriverRefusal, LiveExecutor, Rerouting, Slot, StatsFormatError, read_stats
 
 # An answer of 0.1.0: two batches, a re-routing, a refused epoch. Never written again: a later version reads or refuses it.
 STORED = Path(__file__).parent / "stats-1.json"
@@ -32,7 +33,7 @@ def test_answer_of_0_1_0_is_read() -> None:
         LiveExecutor("13", "old", None, None, False),
     )
     assert stats.reconfigurations == (
-        Reconfiguration(2, 4, "tail", "tail: imbalance 142.0%, planned 2.1%", 412, 1_200_000, 0.9, 0.04, 0.38),
+        Rerouting(2, 4, "tail", EpochReason.of_text("tail: imbalance 142.0%, planned 2.1%"), 412, 1_200_000, 0.9, 0.04, 0.38),
     )
     assert [batch.number for batch in stats.batches] == [4, 5]
     assert stats.batches[-1] == stats.last_batch
@@ -55,11 +56,12 @@ def test_unknown_fields_are_passed_over_and_missing_ones_are_named() -> None:
     answer = stored()
     answer["weather"] = "fine"
     assert read_stats(answer) == read_stats(stored())
-    for holder, field in ((answer, "executors"), (answer["slots"][0], "present"), (answer["batches"][0], "attempt")):
-        without = holder.pop(field)
-        with pytest.raises(StatsFormatError, match=f"lack '{field}'"):
+    for holder, place in (("", "executors"), ("slots[0].", "present"), ("batches[0].", "attempt")):
+        within = {"": answer, "slots[0].": answer["slots"][0], "batches[0].": answer["batches"][0]}[holder]
+        without = within.pop(place)
+        with pytest.raises(StatsFormatError, match=rf"hold: {re.escape(holder)}{place} is missing"):
             read_stats(answer)
-        holder[field] = without
+        within[place] = without
 
 
 def test_without_reports_keeps_what_decisions_read() -> None:
@@ -77,11 +79,15 @@ def test_without_reports_keeps_what_decisions_read() -> None:
         ({"format": 2}, "this answer was written by a version of StreamTopology that writes format 2, not 1: .*one version"),
         ({"format": None}, "this answer was written by a version of StreamTopology before 0.1.0: this one cannot read it"),
         ({"topology": "other"}, "topology 'other', not of 'flights'"),
-        ({"slots": [{}]}, "lack 'class'"),
-        ({"batch": "x"}, "do not hold: invalid literal"),
-        ({"policies": []}, "do not hold"),
-        ({"rows_per_second": math.inf}, "do not hold: inf is no finite number"),
-        ({"epoch": 2**63}, "do not hold: a number has more than 64 bits"),
+        ({"slots": [{}]}, r"do not hold: slots\[0\].index is missing"),
+        ({"batch": "x"}, r"do not hold: (last_batch.number|batch) is 'x', not a whole number"),
+        ({"policies": []}, r"do not hold: policies is \[\], not a JSON object"),
+        ({"policies": {"tail": None}}, "do not hold: policies.tail is None, not a text"),
+        ({"executors": None}, "do not hold: executors is None, not a list"),
+        ({"binding": {"kind": "odd"}}, "do not hold: binding.kind is 'odd', not one of capacity, instance"),
+        ({"rows_per_second": math.inf}, "do not hold: rows_per_second is inf, not a finite number"),
+        ({"epoch": 2**63}, "do not hold: epoch is 9223372036854775808, not a whole number of at most 64 bits"),
+        ({"slots": [{**stored()["slots"][0], "cpu": True}]}, r"do not hold: slots\[0\].cpu is True, not a finite number"),
     ],
 )
 def test_damaged_answer_is_refused_with_the_reason(changed: dict[str, Any], why: str) -> None:

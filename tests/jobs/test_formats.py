@@ -97,8 +97,8 @@ def test_config_map_with_its_epoch_is_read() -> None:
 def heads(folder: Path) -> dict[str, bytes]:
     """The beginning of each file, which has the number of its format."""
     with ZipFile(folder / "checkpoint-1.zip") as archive:
-        found = {name: archive.read(name).split(b', "crc32"')[0][:16] for name in archive.namelist()}
-    return found | {path.name: path.read_bytes()[:16] for path in folder.glob("*.json")}
+        found = {name: archive.read(name).split(b', "crc32"')[0][:14] for name in archive.namelist()}
+    return found | {path.name: path.read_bytes()[:14] for path in folder.glob("*.json")}
 
 
 def test_fixtures_are_those_of_this_version(tmp_path: Path) -> None:

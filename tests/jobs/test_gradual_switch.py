@@ -21,7 +21,7 @@ from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.rerouting.gradual import SwitchPace
 from streamtopology.jobs.rerouting.precopy_job import migrate
 from streamtopology.routing.control.window import MIN_BATCHES
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 

@@ -13,9 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.histories import BY_CAPACITY, CAPACITIES, HASHED, SLOTS, load_report, outcome, reconfiguration, run, sent_on
 
 from streamtopology.contract.reasons import EpochCause, EpochReason
+from streamtopology.contract.stats import Messages, Slot
 from streamtopology.jobs.observe.figures import imbalance
-from streamtopology.jobs.observe.history import History, SlotInfo
-from streamtopology.jobs.observe.outcome import BatchOutcome, LearningMessages
+from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.routing.load.load_report import SourceReport
@@ -160,7 +161,9 @@ def test_rows_ahead_of_the_clock_add_up_by_source():
     metrics = Metrics(history)
     for number in range(2):
         sources = tuple(SourceReport(slot, 10, 0.1, 0.1, rows_ahead={"rides": 2}) for slot in range(3))
-        history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, (), sources))
+        history.batch_done(
+            BatchOutcome(number=number, epoch=1, rows=30, seconds=0.5, committed_at=0.0, reports=(), source_reports=sources)
+        )
     assert value(metrics, "rows_ahead_total", source="rides") == 12
 
 
@@ -169,7 +172,9 @@ def test_late_and_bad_rows_add_up_over_instances_and_batches():
     metrics = Metrics(history)
     for number in range(2):
         reports = tuple(load_report("tail", i, 10, 0.1, late_rows=i, bad_rows=1) for i in range(3))
-        history.batch_done(BatchOutcome(number, 1, 1, 30, 0.5, 0.0, reports, ()))
+        history.batch_done(
+            BatchOutcome(number=number, epoch=1, rows=30, seconds=0.5, committed_at=0.0, reports=reports, source_reports=())
+        )
     assert value(metrics, "late_rows_total", operator="tail") == 6
     assert value(metrics, "bad_rows_total", operator="tail") == 6
 
@@ -195,7 +200,9 @@ def test_rows_that_a_source_skipped_add_up_over_tasks_and_batches():
     metrics = Metrics(history)
     for number in range(2):
         reports = tuple(SourceReport(slot, 0, 0.1, 0.1, skipped_rows={"clicks": 3}) for slot in range(2))
-        history.batch_done(BatchOutcome(number, 1, 1, 0, 0.5, 0.0, (), reports))
+        history.batch_done(
+            BatchOutcome(number=number, epoch=1, rows=0, seconds=0.5, committed_at=0.0, reports=(), source_reports=reports)
+        )
     assert value(metrics, "skipped_rows_total", source="clicks") == 12
 
 
@@ -203,7 +210,7 @@ def test_reports_to_choosers_add_up_and_locality_is_that_of_the_last_batch():
     history = run(0)
     metrics = Metrics(history)
     for number, stayed in enumerate((1, 3)):
-        history.batch_done(sent_on(number, stayed, messages={"tail": LearningMessages(4, 1000)}))
+        history.batch_done(sent_on(number, stayed, messages={"tail": Messages("tail", 4, 1000)}))
     assert value(metrics, "messages_total", operator="tail") == 8
     assert value(metrics, "message_bytes_total", operator="tail") == 2000
     assert value(metrics, "locality_ratio", operator="tail", to="next") == 0.3
@@ -239,7 +246,7 @@ def test_two_runs_in_one_process_do_not_share_their_metrics():
 def test_executors_that_come_and_go_are_counted_as_they_do():
     history = run(1)
     metrics = Metrics(history)
-    history.slots_are([*SLOTS[:3], replace(SLOTS[3], present=False), SlotInfo(4, "large-3", "large", 1.0)])
+    history.slots_are([*SLOTS[:3], replace(SLOTS[3], present=False), Slot(4, "large-3", "large", 1.0)])
     assert value(metrics, "executors", **{"class": "large"}) == 4
     assert value(metrics, "executors", **{"class": "small"}) == 0
     stats = build_stats(history)

@@ -13,9 +13,9 @@ from support.histories import no_page
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import EpochCause, EpochReason
-from streamtopology.contract.stats import LiveExecutor, read_stats
+from streamtopology.contract.stats import LiveExecutor, Slot, read_stats
 from streamtopology.contract.stats_question import Question
-from streamtopology.jobs.observe.history import BatchOutcome, History, SlotInfo
+from streamtopology.jobs.observe.history import BatchOutcome, History
 from streamtopology.jobs.observe.observed_batches import observed_batches
 from streamtopology.jobs.observe.stats import MOST_REPORTS, Standing, build_stats
 from streamtopology.jobs.view.http_server import StatusServer
@@ -46,7 +46,16 @@ def batch(number: int, executors: int, operators: tuple[str, ...], epoch: int = 
         for instance in range(executors)
     ]
     sources = tuple(SourceReport(slot, 10_000, *rng.random(2)) for slot in range(executors))
-    return BatchOutcome(number, 1, epoch, 1_000_000, 1.0, 100.0 + number, tuple(reports), sources, moving=moving)
+    return BatchOutcome(
+        number=number,
+        epoch=epoch,
+        rows=1_000_000,
+        seconds=1.0,
+        committed_at=100.0 + number,
+        reports=tuple(reports),
+        source_reports=sources,
+        moving=moving,
+    )
 
 
 def report(operator: str, instance: int, rows: np.ndarray, rng: np.random.Generator) -> LoadReport:
@@ -63,7 +72,7 @@ def report(operator: str, instance: int, rows: np.ndarray, rng: np.random.Genera
 
 
 def history(executors: int, operators: tuple[str, ...], batches: int) -> History:
-    slots = tuple(SlotInfo(n, f"large-{n}", "large", 1.0) for n in range(executors))
+    slots = tuple(Slot(n, f"large-{n}", "large", 1.0) for n in range(executors))
     run = History("flow", slots, dict.fromkeys(operators, "mixed"))
     drawn = [batch(number, executors, operators) for number in range(3)]
     for number in range(batches):

@@ -33,7 +33,7 @@ def test_scripts_import_what_others_export(name: str):
 
 
 def test_scripts_read_fields_that_the_value_has():
-    known = {"format", *(wire_name(field.name) for field in fields(Page))}
+    known = {"format", *(wire_name(field) for field in fields(Page))}
     for name, text in SCRIPTS.items():
         read = set(re.findall(r"(?<![.\w])page\.(\w+)", text))
         assert read - known - {"js", "json"} == set(), name

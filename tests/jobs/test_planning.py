@@ -70,7 +70,17 @@ def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int =
         SourceReport(slot.index, rows // 4, rows / 4 * 1e-6 / slot.cpu, rows / 4 * 1e-6 / slot.cpu + 0.01) for slot in SLOTS
     )
     history = History("trips", SLOTS, {"counts": policy})
-    history.batch_done(BatchOutcome(7, 1, EPOCH, rows, 0.6, 1_700_000_000.0, tuple(reports), sources))
+    history.batch_done(
+        BatchOutcome(
+            number=7,
+            epoch=EPOCH,
+            rows=rows,
+            seconds=0.6,
+            committed_at=1_700_000_000.0,
+            reports=tuple(reports),
+            source_reports=sources,
+        )
+    )
     routing = Epoch(EPOCH, {"counts": Route(policy, table, (0, 1, 2, 3))}, (), BY_TEST)
     return json.loads(json.dumps(build_stats(history, Standing(routing)), allow_nan=False))
 
@@ -187,15 +197,24 @@ def test_the_command_reads_files_and_the_standard_input(
         ({"last_batch": None}, "has not committed a batch yet"),
         ({"routing": None}, "has not committed a batch yet"),
         ({"epoch": 2}, "epoch 3 has just begun"),
-        ({"routing": {"format": 1}}, "the epoch has the fields"),
-        ({"routing": 1.5}, "an epoch is a JSON object, not float"),
-        ({"routing": {**served()["routing"], "source_shares": [10**400]}}, "the epoch does not hold: int too large"),
-        ({"rows_per_second": 10**400}, "the stats do not hold: int too large"),
-        ({"epoch": float("inf")}, "the stats do not hold: cannot convert float infinity"),
-        ({"last_batch": {**served()["last_batch"], "reports": [7]}}, "load report: this is int, not a JSON object"),
-        ({"last_batch": {**served()["last_batch"], "source_reports": ["x"]}}, "source report: this is str, not a JSON"),
+        ({"routing": {"format": 1}}, "the epoch does not hold: number is missing"),
+        ({"routing": 1.5}, "the stats do not hold: routing is 1.5, not a JSON object"),
+        (
+            {"routing": {**served()["routing"], "source_shares": [10**400]}},
+            r"epoch does not hold: source_shares\[0\] is 1000",
+        ),
+        ({"rows_per_second": 10**400}, "the stats do not hold: rows_per_second is 1000.*, not a finite number"),
+        ({"epoch": float("inf")}, "the stats do not hold: epoch is inf, not a whole number"),
+        (
+            {"last_batch": {**served()["last_batch"], "reports": [7]}},
+            r"the stats do not hold: last_batch.reports\[0\] is 7, not a JSON object",
+        ),
+        (
+            {"last_batch": {**served()["last_batch"], "source_reports": ["x"]}},
+            r"last_batch.source_reports\[0\] is 'x', not a JSON",
+        ),
         ({"topology": "others"}, "of topology 'others', the manifest is of 'trips'"),
-        ({"last_batch": {"seconds": 1}}, "lack 'reports'"),
+        ({"last_batch": {"seconds": 1}}, "the stats do not hold: last_batch.rows is missing"),
     ],
 )
 def test_stats_that_do_not_do_are_reported(changed: dict[str, Any], output: str):
@@ -227,7 +246,17 @@ def test_operators_planned_together_are_reported_one_by_one():
             report = LoadReport(operator, instance, instance, 100 * len(mine), 100 * len(mine) * COST, 1.0, bucket_rows=buckets)
             reports.append(replace(report, key_pairs=pairs if operator == "first" else {}))
     history = History("trips", SLOTS, {"first": "locality", "second": "locality"})
-    history.batch_done(BatchOutcome(7, 1, EPOCH, 40_000, 2.0, 1_700_000_000.0, tuple(reports), ()))
+    history.batch_done(
+        BatchOutcome(
+            number=7,
+            epoch=EPOCH,
+            rows=40_000,
+            seconds=2.0,
+            committed_at=1_700_000_000.0,
+            reports=tuple(reports),
+            source_reports=(),
+        )
+    )
     routes = {name: Route("locality", table, (0, 1, 2, 3)) for name, table in tables.items()}
     stats = json.loads(json.dumps(build_stats(history, Standing(Epoch(EPOCH, routes, (), BY_TEST))), allow_nan=False))
     chain = given() | {"metadata": {"name": "trips"}}

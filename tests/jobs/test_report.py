@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguration, run, sent_on, source_shares
 
 from streamtopology.contract import formatting
+from streamtopology.contract.stats import Messages
 from streamtopology.jobs.observe.figures import (
     heaviest_operators,
     imbalance,
@@ -21,7 +22,6 @@ from streamtopology.jobs.observe.figures import (
     warm_throughput,
 )
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.outcome import LearningMessages
 from streamtopology.jobs.view.run_report import BASELINE, REROUTED, Check, Checked, build_report, summary_text
 
 NUMBER, INTEGER, TEXT, TRUTH = (int, float), int, str, bool
@@ -139,7 +139,7 @@ def test_imbalance_before_and_after_is_of_the_heaviest_operator():
 def test_locality_is_that_before_the_first_rerouting_and_in_the_last_third():
     history = History("flights", SLOTS, {"tail": "locality"})
     for number, stayed in enumerate((2, 2, 4, 9, 8, 8)):
-        history.batch_done(sent_on(number, stayed, messages={"tail": LearningMessages(2, 10)}))
+        history.batch_done(sent_on(number, stayed, messages={"tail": Messages("tail", 2, 10)}))
     history.rerouted(reconfiguration(batch=3))
     report = build_report(history)
     assert report["locality"] == [{"operator": "tail", "to": "next", "before": 0.2, "after": 0.8}]

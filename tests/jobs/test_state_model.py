@@ -51,7 +51,8 @@ from streamtopology.jobs.worker.handover import send_moving_state
 from streamtopology.jobs.worker.instance_run import InstanceRun
 from streamtopology.lab.faults.scheduler import Died
 from streamtopology.routing.epochs.epoch import Epoch, Route
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch, mixed_epoch
+from streamtopology.routing.epochs.gradual_switch import mixed_epoch
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 from streamtopology.topology import parse

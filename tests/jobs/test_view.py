@@ -28,7 +28,9 @@ from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
+from streamtopology.contract.stats import Rerouting, Slot
+from streamtopology.contract.wire_values import from_wire, to_wire
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.view.formatting import rerouting
 from streamtopology.jobs.view.live_view import HEARTBEAT_SECONDS, LINE_SECONDS, ProgressLines, View
 from streamtopology.jobs.view.screen import screen
@@ -76,7 +78,7 @@ def test_rerouting_line_omits_a_missing_prediction_and_operator():
     planned = replace(applied, predicted_gain=0.1)
     assert rerouting(planned) == "epoch 3 at batch 14: sources are read in other shares, predicted gain 10 %"
     assert rerouting(source_shares(epoch=3, batch=14)) == "epoch 3 at batch 14: sources are read in other shares"
-    by_wire = Rerouting.from_stats(source_shares(epoch=3, batch=14).to_stats())
+    by_wire = from_wire(Rerouting, to_wire(source_shares(epoch=3, batch=14)))
     reason = "source: shares by measured capacity, imbalance 48.7%"
     assert rerouting(by_wire) == f"epoch 3 at batch 14: no keys moved ({reason})"
 
@@ -104,7 +106,7 @@ def test_a_short_terminal_has_a_line_per_operator_with_its_most_loaded_instance(
 
 
 def test_of_many_instances_the_most_loaded_are_shown():
-    slots = tuple(SlotInfo(i, f"large-{i}", "large", 1.0) for i in range(12))
+    slots = tuple(Slot(i, f"large-{i}", "large", 1.0) for i in range(12))
     history = History("flights", slots, {"tail": "fields"})
     reports = tuple(load_report("tail", i, 1000 * (i + 1), 0.1 * (i + 1)) for i in range(12))
     history.batch_done(replace(outcome(0, {}), reports=reports))

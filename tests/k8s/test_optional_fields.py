@@ -16,8 +16,8 @@ from support.optional_fields import of_kubernetes, of_ours, variants
 from support.reasons import REBALANCED
 from support.snapshots import topology
 
-from streamtopology.contract.reasons import Binding, BindingKind
-from streamtopology.contract.stats import Reconfiguration
+from streamtopology.contract.reasons import Binding, BindingKind, EpochReason
+from streamtopology.contract.stats import Rerouting
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.listing import listing
@@ -91,7 +91,7 @@ def full_topology(world: World) -> Object:
     world.manifest["spec"]["executors"][0].pop("replicas")  # the autoscaler's from now on
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 1, "maxReplicas": 5})
     world.settle()
-    world.reroutings = (Reconfiguration(1, 2, "counts", "imbalance", 10, 1000, 0.2),)
+    world.reroutings = (Rerouting(1, 2, "counts", EpochReason.of_text("imbalance"), 10, 1000, 0.2),)
     world.judgement = Judgement("recommend", REBALANCED, 1, 9, b"", ("counts",), 0.2, 0.4, 10, 1000)
     world.binding = Binding(BindingKind.KEY, "counts", 1.27, 0.61, instance=1, key="Berlin", combinable=False)
     world.carry_out(world.decide())

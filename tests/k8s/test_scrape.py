@@ -178,8 +178,8 @@ def test_silence_keeps_the_last_answer_and_counts_and_an_answer_ends_it():
     [
         ({"format": 0}, "format 0"),
         ({"topology": "other"}, "topology 'other'"),
-        ({"slots": [{}]}, "'class'"),
-        ({"batch": "x"}, "invalid literal"),
+        ({"slots": [{}]}, r"slots\[0\].index is missing"),
+        ({"batch": "x"}, "batch is 'x', not a whole number"),
     ],
 )
 def test_stats_that_do_not_hold_are_refused_with_a_sentence(changed: dict[str, Any], why: str):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.operator_world import World, manifest
 
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import Binding, BindingKind, Hold, HoldReason
-from streamtopology.contract.stats import Batch, Reconfiguration
+from streamtopology.contract.reasons import Binding, BindingKind, EpochReason, Hold, HoldReason
+from streamtopology.contract.stats import Batch, Rerouting
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Gain, Judgement
 from streamtopology.k8s.io.apply import merge_patch
@@ -141,7 +141,7 @@ def test_a_rerouting_is_reported_once_and_its_gain_once_it_is_known():
     world = World(manifest())
     world.settle()
     world.events.clear()
-    change = Reconfiguration(2, 9, "counts", "imbalance 50 %", 412, 1_200_000, 0.4)
+    change = Rerouting(2, 9, "counts", EpochReason.of_text("imbalance 50 %"), 412, 1_200_000, 0.4)
     world.reroutings = (change, replace(change, operator="(source)", keys_moved=0))
     world.settle()
     world.settle()
@@ -155,12 +155,16 @@ def test_a_rerouting_is_reported_once_and_its_gain_once_it_is_known():
     assert world.manifest["status"]["lastRerouting"]["measuredGain"] == 0.3
 
 
+def batch(number: int, epoch: int, seconds: float) -> Batch:
+    return Batch(number=number, epoch=epoch, rows=1000, seconds=seconds, committed_at=0.0)
+
+
 def test_tuples_stalled_are_the_extra_seconds_of_a_switch_times_the_usual_rate():
-    usual = [Batch(number, 1, 1000, 1.0, 0.0) for number in range(4)]
-    assert tuples_stalled([*usual, Batch(4, 2, 1000, 1.5, 0.0)]) == pytest.approx(500)
-    assert tuples_stalled([*usual, Batch(4, 2, 1000, 0.8, 0.0)]) == 0.0
+    usual = [batch(number, 1, 1.0) for number in range(4)]
+    assert tuples_stalled([*usual, batch(4, 2, 1.5)]) == pytest.approx(500)
+    assert tuples_stalled([*usual, batch(4, 2, 0.8)]) == 0.0
     assert tuples_stalled(usual) is None
-    assert tuples_stalled([Batch(4, 2, 1000, 1.5, 0.0)]) is None
+    assert tuples_stalled([batch(4, 2, 1.5)]) is None
 
 
 def test_balanced_follows_the_last_judgement_not_a_single_batch():

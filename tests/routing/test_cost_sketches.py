@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.contract.wire_values import from_wire, to_wire
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 from streamtopology.routing.load.sketches.count_min import CountMin, dimensions
 from streamtopology.routing.load.sketches.key_costs import MEMORY, KeyCosts
@@ -60,7 +61,7 @@ def test_merging_in_any_order_is_one_sketch_of_all(parts, order) -> None:
     merged = CostSketch.merged(sketches)
     assert (merged.frequencies.cells == whole.frequencies.cells).all()
     assert (merged.times.cells == whole.times.cells).all()
-    again = CostSketch.from_wire(merged.to_wire())
+    again = from_wire(CostSketch, to_wire(merged))
     assert (again.times.cells == whole.times.cells).all()
 
 
@@ -156,7 +157,7 @@ def test_no_tuple_is_lost_when_keys_have_to_go(stream, capacity) -> None:
     assert (costs.hashes[1:] > costs.hashes[:-1]).all()
     assert costs.tuples.sum() + costs.light.frequencies.total == len(stream)
     assert costs.seconds.sum() + costs.light.times.total == pytest.approx(sum(w for _, w in stream))
-    wired = KeyCosts.from_wire(costs.to_wire())
+    wired = from_wire(KeyCosts, to_wire(costs))
     asked = hash_int64(np.arange(50))
     assert (wired.estimate(asked) == costs.estimate(asked)).all()
 
@@ -185,10 +186,10 @@ def test_changed_cost_of_a_key_is_believed_after_a_memory_of_tuples() -> None:
 
 
 def test_damaged_wire_forms_are_refused() -> None:
-    wire = KeyCosts.empty(2, 1, 1).to_wire()
-    with pytest.raises(ValueError, match="'hashes' is damaged"):
-        KeyCosts.from_wire({**wire, "hashes": "no"})
-    with pytest.raises(KeyError, match="light"):
-        KeyCosts.from_wire({name: value for name, value in wire.items() if name != "light"})
+    wire = to_wire(KeyCosts.empty(2, 1, 1))
+    with pytest.raises(ValueError, match="hashes is damaged"):
+        from_wire(KeyCosts, {**wire, "hashes": "no"})
+    with pytest.raises(ValueError, match="light is missing"):
+        from_wire(KeyCosts, {name: value for name, value in wire.items() if name != "light"})
     with pytest.raises(ValueError, match="at least one key"):
         KeyCosts.empty(0, 1, 1)

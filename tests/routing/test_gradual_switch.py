@@ -14,7 +14,6 @@ from support.reasons import BY_TEST
 
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.gradual_switch import (
-    GradualSwitch,
     can_switch_gradually,
     mixed_epoch,
     mixed_table,
@@ -22,6 +21,7 @@ from streamtopology.routing.epochs.gradual_switch import (
     portions_of_buckets,
 )
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 

@@ -313,7 +313,7 @@ def test_an_instance_without_capacity_gets_nothing(name: str) -> None:
 def test_damaged_knowledge_is_refused_with_a_sentence(name: str) -> None:
     learning = learning_of(name)
     assert learning is not None
-    with pytest.raises(KnowledgeFormatError, match=f"{name.removesuffix('-merged')} knowledge: field .* is missing"):
+    with pytest.raises(KnowledgeFormatError, match=f"{name.removesuffix('-merged')} knowledge: .* is missing"):
         learning.read_knowledge({})
     with pytest.raises(KnowledgeFormatError, match="report: "):
         learning.read_report({"instance": "first", "costs": {}, "pair": None})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.contract.wire_values import to_wire
 from streamtopology.routing.load.load_report import MANY, KeyPairs, LoadReport, ReportFormatError, SourceReport, merge
 from streamtopology.routing.table.table import bucket_of
 
@@ -145,13 +146,13 @@ def test_merged_parts_add_up_and_survive_the_wire():
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ({"next": {"upstream": "AAAA"}}, "'upstream' is damaged"),
+        ({"next": {"upstream": "AAAA"}}, r"load report: key_pairs\.next\.upstream is damaged"),
         (
-            {"next": {**with_pairs({(1, 2): 3}).to_wire()["key_pairs"]["next"], "rows": KeyPairs().to_wire()["rows"]}},
+            {"next": {**with_pairs({(1, 2): 3}).to_wire()["key_pairs"]["next"], "rows": to_wire(KeyPairs())["rows"]}},
             "in length",
         ),
-        ({"next": {}}, "'upstream' is missing"),
-        ([], "items"),
+        ({"next": {}}, r"load report: key_pairs\.next\.upstream is missing"),
+        ([], r"load report: key_pairs is \[\], not a JSON object"),
     ],
 )
 def test_damaged_key_pairs_are_refused_with_the_reason(pairs, message):
@@ -179,9 +180,9 @@ def test_a_source_report_survives_the_wire():
     ("change", "message"),
     [
         ({"format": 2}, "format 2"),
-        ({"heavy_rows": "not base64!"}, "'heavy_rows' is damaged"),
-        ({"bucket_rows": "AAAA"}, "'bucket_rows' is damaged"),
-        ({"rows": "many"}, "many"),
+        ({"heavy_rows": "not base64!"}, "load report: heavy_rows is damaged"),
+        ({"bucket_rows": "AAAA"}, "load report: bucket_rows is damaged"),
+        ({"rows": "many"}, "load report: rows is 'many', not a whole number"),
         ({"heavy_labels": ["one too many", "and another"]}, "differ in length"),
     ],
 )
@@ -193,7 +194,7 @@ def test_damaged_reports_are_refused_with_the_reason(change, message):
 def test_missing_fields_are_named():
     wire = report_of({1: 1}).to_wire()
     del wire["slot"]
-    with pytest.raises(ReportFormatError, match="'slot' is missing"):
+    with pytest.raises(ReportFormatError, match="load report: slot is missing"):
         LoadReport.from_wire(wire)
-    with pytest.raises(ReportFormatError, match="'rows' is missing"):
+    with pytest.raises(ReportFormatError, match="source report: rows is missing"):
         SourceReport.from_wire({"format": 1, "slot": 0})

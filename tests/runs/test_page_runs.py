@@ -39,7 +39,7 @@ def test_page_of_a_run_with_split_keys_draws_all_its_work(runner: Runner, monkey
         by_name = Request(running.history.address, headers={"Host": "hub.example.com"})
         with urlopen(by_name, timeout=60) as answer:
             assert b"<title>StreamTopology</title>" in answer.read()
-    assert (drawn.topology, drawn.phase, drawn.mode) == ("drawn", "running", "Auto")
+    assert (drawn.topology, str(drawn.activity), drawn.mode) == ("drawn", "running", "Auto")
     assert sum(batch.rows for batch in drawn.batches) == 4 * feed.size
     assert {executor.name for executor in drawn.executors} == {"large-0", "large-1", "small-0"}
     assert [node.name for node in drawn.nodes] == ["rows", "counts", "drawn"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.observe.figures import locality
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.topology import groupings
 

@@ -9,15 +9,16 @@ import numpy as np
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, RemedyKind, StageReason
-from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
+from streamtopology.contract.stats import Rerouting, Slot
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.routing.load.load_report import LoadReport, Onward, SourceReport
 
 SLOTS = (
-    SlotInfo(0, "large-0", "large", 1.0),
-    SlotInfo(1, "large-1", "large", 1.0),
-    SlotInfo(2, "large-2", "large", 1.0),
-    SlotInfo(3, "small-0", "small", 0.3),
+    Slot(0, "large-0", "large", 1.0),
+    Slot(1, "large-1", "large", 1.0),
+    Slot(2, "large-2", "large", 1.0),
+    Slot(3, "small-0", "small", 0.3),
 )
 CAPACITIES = (40_000.0, 40_000.0, 40_000.0, 12_000.0)
 HASHED = (0.30, 0.26, 0.22, 0.22)

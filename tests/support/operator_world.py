@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reasons import Binding
-from streamtopology.contract.stats import Batch, DriverRefusal, LiveExecutor, Reconfiguration, Slot, Stats
+from streamtopology.contract.stats import Batch, DriverRefusal, LiveExecutor, Rerouting, Slot, Stats
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Place, aim_of, noted
@@ -83,7 +83,7 @@ class World:
     judgement: Judgement | None = None
     scaling: Scaling | None = None
     refused: DriverRefusal | None = None
-    reroutings: tuple[Reconfiguration, ...] = ()
+    reroutings: tuple[Rerouting, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
     binding: Binding | None = None
@@ -233,7 +233,10 @@ class World:
             return None
         every = [(one, ordinal) for one in driver.topology.executors for ordinal in range(one.replicas)]
         places = [(one, ordinal) for one, ordinal in every if f"{one.name}-{ordinal}" not in self.missing]
-        last = Batch(5, driver.epoch or 0, 100, 0.1, self.now, {"counts": self.imbalance})
+        last = Batch(
+            number=5, epoch=driver.epoch or 0, rows=100, seconds=0.1, committed_at=self.now,
+            imbalance={"counts": self.imbalance},
+        )  # fmt: skip
         return Stats(
             topology=self.manifest["metadata"]["name"], activity=Activity.of_text(self.phase), generation=driver.generation,
             epoch=driver.epoch, newest_epoch=driver.newest, batch=None if driver.epoch is None else 5, rows_per_second=1000.0,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from streamtopology.contract.phases import Phase
-from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.contract.stats import Slot
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.view.page.record import PageRecord
@@ -70,7 +71,7 @@ def played(batches: int, reroute_at: int | None = None, topology: Topology | Non
 
 def many(executors: int, batches: int, slow: int = 0, stages: Sequence[str] = ("tail",), keys: Sequence[str] = ()) -> History:
     """A run of executors with equal shares of the rows, of which the last `slow` take twice as long; `keys` are heavy."""
-    slots = [SlotInfo(n, f"large-{n}", f"class-{n % 4}", 1.0) for n in range(executors)]
+    slots = [Slot(n, f"large-{n}", f"class-{n % 4}", 1.0) for n in range(executors)]
     history = History("flights", tuple(slots), dict.fromkeys(stages, "mixed"))
     history.enter(Phase.RUNNING)
     made = many_batch(0, executors, slow, stages, keys)
@@ -104,7 +105,16 @@ def many_batch(number: int, executors: int, slow: int, stages: Sequence[str], ke
         for n in range(executors)
     ]
     sources = tuple(SourceReport(slot=n, rows=rows, busy_seconds=0.05, task_seconds=0.05) for n in range(executors))
-    return BatchOutcome(number, 1, 1, rows * executors, 1.5, 1_700_000_000.0, tuple(reports), sources, bound=2.1e7)
+    return BatchOutcome(
+        number=number,
+        epoch=1,
+        rows=rows * executors,
+        seconds=1.5,
+        committed_at=1_700_000_000.0,
+        reports=tuple(reports),
+        source_reports=sources,
+        bound=2.1e7,
+    )
 
 
 def standing_of(routing: Epoch | None = None) -> Standing:

@@ -8,7 +8,7 @@ from typing import Any
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.stats import Stats
 
-_EMPTY = Stats("flow", Activity(Phase.RUNNING), None, None, None, (), {}).to_wire()
+_EMPTY = Stats(topology="flow", activity=Activity(Phase.RUNNING)).to_wire()
 _BATCH = {
     "attempt": 1, "moving": False, "imbalance": {}, "capacities": [], "locality": [], "messages": [], "reports": [],
     "source_reports": [],

@@ -13,7 +13,8 @@ from typing import Any, cast
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.contract.reasons import Documented
-from streamtopology.contract.wire_values import from_wire, to_wire
+from streamtopology.contract.stats import BatchFigures, NumberedBatch, RunFigures
+from streamtopology.contract.wire_values import WireError, from_wire, to_wire
 
 PAGE_FORMAT = 1
 
@@ -52,17 +53,6 @@ class Verdict:
     state: VerdictState
     text: str
     since_batch: int | None = None
-
-
-@dataclass(frozen=True)
-class LastBatch:
-    """The newest committed batch. `seconds`: from taking it to its commit; `committed_at`: seconds since 1970."""
-
-    rows: int
-    seconds: float
-    committed_at: float
-    attempt: int
-    moving: bool
 
 
 @dataclass(frozen=True)
@@ -152,20 +142,13 @@ class PageEdge:
     stays: float | None = None
 
 
-@dataclass(frozen=True)
-class PageBatch:
+@dataclass(frozen=True, kw_only=True)
+class PageBatch(NumberedBatch):
     """One committed batch of the timeline. `bound`: rows/s that no routing can beat with the capacities measured then.
 
     `loads`: by slot number, or, of many executors, `spread`: least, 10 %, median, 90 %, most.
     """
 
-    number: int
-    epoch: int
-    rows: int
-    seconds: float
-    committed_at: float
-    attempt: int = 1
-    moving: bool = False
     bound: float | None = None
     loads: Mapping[str, float] | None = None
     spread: tuple[float, ...] | None = None
@@ -231,8 +214,8 @@ class KeySummary:
 
 
 @dataclass(frozen=True)
-class PageEvent:
-    """Something a person should read. `at`: seconds since 1970."""
+class RunEvent:
+    """Something a person should read: an executor lost, a plan not executed and why. `at`: seconds since 1970."""
 
     at: float
     batch: int
@@ -250,8 +233,8 @@ class PageCondition:
     since: float | None = None
 
 
-@dataclass(frozen=True)
-class Page:
+@dataclass(frozen=True, kw_only=True)
+class Page(RunFigures):
     """The value at one moment. `run`: of this driver process: batches of another one are forgotten. `now`: its clock.
 
     `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`, of
@@ -265,23 +248,14 @@ class Page:
 
     run: str
     now: float
-    topology: str
-    phase: str
     verdict: Verdict
     mode: str | None = None
     tolerance: float | None = None
-    epoch: int | None = None
-    newest_epoch: int | None = None
-    batch: int | None = None
-    rows_per_second: float | None = None
-    bound_rows_per_second: float | None = None
-    lag_rows: int | None = None
-    idle_seconds: float | None = None
     running_seconds: float | None = None
     judgement: str | None = None
     recommended: str | None = None
     watermark: float | None = None
-    last_batch: LastBatch | None = None
+    last_batch: BatchFigures | None = None
     stages: tuple[str, ...] = ()
     classes: tuple[PageExecutorClass, ...] = ()
     executors: tuple[PageExecutor, ...] = ()
@@ -292,7 +266,7 @@ class Page:
     keys_of: tuple[KeySummary, ...] = ()
     reroutings: tuple[PageRerouting, ...] = ()
     reroutings_before: int = 0
-    events: tuple[PageEvent, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     namespace: str | None = None
     conditions: tuple[PageCondition, ...] = ()
     batches: tuple[PageBatch, ...] = ()
@@ -310,7 +284,5 @@ def read_page(answer: object) -> Page:
     check_format(wire, PAGE_FORMAT, "this page", "show it with that version", PageFormatError)
     try:
         return from_wire(Page, wire)
-    except KeyError as missing:
-        raise PageFormatError(f"the page lacks {missing}: pass on all that the driver serves at /page.json") from missing
-    except (TypeError, ValueError) as wrong:
-        raise PageFormatError(f"the page does not hold: {wrong}") from wrong
+    except WireError as wrong:
+        raise PageFormatError(f"the page does not hold: {wrong}; pass on all that the driver serves at /page.json") from wrong

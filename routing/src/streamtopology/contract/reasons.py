@@ -284,18 +284,18 @@ class EpochReason:
         """True if a plan of this kind is part of it."""
         return any(stage.kind is kind for stage in self.stages)
 
-    def to_wire(self) -> str:
+    def to_text(self) -> str:
         """One text, as an epoch carries it: JSON, or the text of an unknown cause as it stands."""
         if self.cause is EpochCause.UNKNOWN:
             return self.text
         return json.dumps(to_wire(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
-    def from_wire(text: str) -> EpochReason:
-        """The reason that `to_wire` was called on; any other text is of an unknown cause."""
+    def from_text(text: str) -> EpochReason:
+        """The reason that `to_text` was called on; any other text is of an unknown cause."""
         try:
             return from_wire(EpochReason, json.loads(text))
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             return EpochReason.of_text(text)
 
 

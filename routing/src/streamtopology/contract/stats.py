@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, cast
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Annotated, Any, cast
 
 from streamtopology.contract.divided_key import DividedKey
 from streamtopology.contract.epoch_story import EpochStory
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.phases import Activity
-from streamtopology.contract.reasons import Binding
-from streamtopology.contract.wire_values import finite, from_wire, optional, to_wire, whole
+from streamtopology.contract.reason_text import describe
+from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, RemedyKind
+from streamtopology.contract.wire_values import SPARSE, Form, WireError, from_wire, named, to_wire
 
 STATS_FORMAT = 1
 
@@ -70,17 +71,18 @@ class DriverRefusal:
 
 
 @dataclass(frozen=True)
-class Reconfiguration:
+class Rerouting:
     """One re-routing of one operator (seconds, bytes; gains as shares of batch time).
 
-    `batch`: the first under the new epoch; state moved in that and the following, `batches` in all. `predicted_gain`,
-    `measured_gain`: 0 and None for an epoch made outside the driver.
+    `batch`: the first under the new epoch; state moved in that and the following, `batches` in all. `reason` travels as a text
+    for people, of which a reader knows no more. `predicted_gain`, `measured_gain`: 0 and None for an epoch made outside the
+    driver.
     """
 
     epoch: int
     batch: int
     operator: str
-    reason: str
+    reason: Annotated[EpochReason, Form(describe, EpochReason.of_text, str)]
     keys_moved: int
     bytes_moved: int
     published_to_active_seconds: float
@@ -88,6 +90,12 @@ class Reconfiguration:
     predicted_gain: float = 0.0
     batches: int = 1
     measured_gain: float | None = None
+
+    @property
+    def changes_shares(self) -> bool:
+        """True if rows go to the operator, or are read by the source, in other shares, which moves no keys."""
+        by_plan = any(stage.kind is RemedyKind.SHARES and stage.stage == self.operator for stage in self.reason.stages)
+        return by_plan or (self.operator == SOURCE and self.predicted_gain != 0)
 
 
 @dataclass(frozen=True)
@@ -113,34 +121,56 @@ class Messages:
     """Reports of an operator's instances to choosers that learn, and their size on the wire."""
 
     operator: str
-    count: int
-    bytes: int
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Messages) -> Messages:
+        return Messages(self.operator, self.count + other.count, self.bytes + other.bytes)
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One committed batch.
+@dataclass(frozen=True, kw_only=True)
+class BatchFigures:
+    """What everybody reads of a committed batch.
 
-    `epoch`: by which it was routed, the older one while state is `moving`. `seconds`: from taking it to its commit.
-    `committed_at`: seconds since 1970. `imbalance`: by operator, None where it cannot be measured. `reports`,
-    `source_reports`: load reports as they travel. `remote_seconds`: how long a row between two executors kept a link busy, as
-    last measured, or 0.
+    `rows`: read from the sources. `seconds`: from taking it to its commit, failed attempts included. `committed_at`: seconds
+    since 1970. `moving`: state moves with it.
     """
 
-    number: int
-    epoch: int
     rows: int
     seconds: float
     committed_at: float
+    attempt: int = 1
+    moving: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedBatch(BatchFigures):
+    """`epoch`: by which it was routed, the older one while state is `moving`."""
+
+    number: int
+    epoch: int
+
+
+def shared(kind: type, record: object) -> dict[str, Any]:
+    """The fields that `record` has of `kind`, its base."""
+    return {one.name: getattr(record, one.name) for one in fields(kind)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(NumberedBatch):
+    """One committed batch.
+
+    `imbalance`: by operator, None where it cannot be measured. `reports`, `source_reports`: load reports as they travel.
+    `remote_seconds`: how long a row between two executors kept a link busy, as last measured, or 0.
+    """
+
     imbalance: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     reports: Sequence[Wire] = ()
     source_reports: Sequence[Wire] = ()
-    attempt: int = 1
-    moving: bool = False
     capacities: tuple[Capacity, ...] = ()
     locality: tuple[Locality, ...] = ()
     messages: tuple[Messages, ...] = ()
-    remote_seconds: float = 0.0
+    remote_seconds: float = field(default=0.0, metadata=SPARSE)
 
     @property
     def began_at(self) -> float:
@@ -151,45 +181,53 @@ class Batch:
         return replace(self, reports=(), source_reports=(), capacities=(), locality=(), messages=())
 
 
-@dataclass(frozen=True)
-class Stats:
-    """A driver's answer. `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready.
+@dataclass(frozen=True, kw_only=True)
+class RunFigures:
+    """Where a run stands.
 
-    `generation`, `replicas` by executor class: of the topology that runs; None outside of Kubernetes.
-    `bound_rows_per_second`: source rows/s that any routing could reach at most. `routing`: the current epoch as it travels,
-    None if the reader has it. `batches`: those after the number asked for. `observed`: what a controller observes of these,
-    where it asked for that.
-    `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for how long no batch has run for want of rows,
-    None while one runs. Both are None where they are not known. `binding`: the constraint that bounds the batches, as last
-    judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a key, as measured,
-    by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
+    `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready. `bound_rows_per_second`: source
+    rows/s that any routing could reach at most. `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for
+    how long no batch has run for want of rows, None while one runs. Both are None where they are not known.
     """
 
     topology: str
-    activity: Activity
-    epoch: int | None
-    batch: int | None
-    rows_per_second: float | None
-    slots: tuple[Slot, ...]
-    policies: Mapping[str, str]
+    activity: Annotated[Activity, Form(str, Activity.of_text, str)] = field(metadata=named("phase"))
+    epoch: int | None = None
+    newest_epoch: int | None = None
+    batch: int | None = None
+    rows_per_second: float | None = None
+    bound_rows_per_second: float | None = None
+    lag_rows: int | None = None
+    idle_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats(RunFigures):
+    """A driver's answer.
+
+    `generation`, `replicas` by executor class: of the topology that runs; None outside of Kubernetes.
+    `routing`: the current epoch as it travels, None if the reader has it. `batches`: those after the number asked for.
+    `observed`: what a controller observes of these, where it asked for that. `binding`: the constraint that bounds the
+    batches, as last judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a
+    key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    policies: Mapping[str, str] = field(default_factory=dict[str, str])
     last_batch: Batch | None = None
     generation: int | None = None
-    replicas: Mapping[str, int] | None = None
-    newest_epoch: int | None = None
-    bound_rows_per_second: float | None = None
+    replicas: Mapping[str, int] | None = field(default=None, metadata=SPARSE)
     checkpoint: str | None = None
     refused: DriverRefusal | None = None
     routing: Wire | None = None
     executors: tuple[LiveExecutor, ...] = ()
-    reconfigurations: tuple[Reconfiguration, ...] = ()
+    reconfigurations: tuple[Rerouting, ...] = ()
     batches: tuple[Batch, ...] = ()
-    observed: Wire | None = None
-    lag_rows: int | None = None
-    idle_seconds: float | None = None
-    binding: Binding | None = None
-    epochs: tuple[EpochStory, ...] = ()
-    part_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    divided_keys: tuple[DividedKey, ...] = ()
+    observed: Wire | None = field(default=None, metadata=SPARSE)
+    binding: Binding | None = field(default=None, metadata=SPARSE)
+    epochs: tuple[EpochStory, ...] = field(default=(), metadata=SPARSE)
+    part_seconds: Mapping[str, float] = field(default_factory=dict[str, float], metadata=SPARSE)
+    divided_keys: tuple[DividedKey, ...] = field(default=(), metadata=SPARSE)
 
     @property
     def settled(self) -> bool:
@@ -233,35 +271,11 @@ class Stats:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON value."""
-        return {
-            FORMAT: STATS_FORMAT,
-            "topology": self.topology,
-            "generation": self.generation,
-            **({} if self.replicas is None else {"replicas": dict(self.replicas)}),
-            "phase": str(self.activity),
-            "epoch": self.epoch,
-            "newest_epoch": self.newest_epoch,
-            "refused": vars(self.refused) if self.refused else None,
-            "batch": self.batch,
-            "rows_per_second": self.rows_per_second,
-            "lag_rows": self.lag_rows,
-            "idle_seconds": self.idle_seconds,
-            "bound_rows_per_second": self.bound_rows_per_second,
-            "checkpoint": self.checkpoint,
-            "slots": [_with_class(slot) for slot in self.slots],
-            "executors": [_with_class(executor) for executor in self.executors],
-            "policies": dict(self.policies),
-            "routing": self.routing,
-            "reconfigurations": [vars(change) for change in self.reconfigurations],
-            "last_batch": _batch_to_wire(self.last_batch) if self.last_batch else None,
-            "batches": [{"number": one.number, "epoch": one.epoch, **_batch_to_wire(one)} for one in self.batches],
-            **({} if self.observed is None else {"observed": self.observed}),
-            **({} if self.binding is None else {"binding": to_wire(self.binding)}),
-            **({"epochs": to_wire(self.epochs)} if self.epochs else {}),
-            **({"part_seconds": dict(self.part_seconds)} if self.part_seconds else {}),
-            **({"divided_keys": to_wire(self.divided_keys)} if self.divided_keys else {}),
-        }
+        """The JSON value. The number and the epoch of the last batch are those of the answer."""
+        wire: dict[str, Any] = {FORMAT: STATS_FORMAT, **to_wire(self)}
+        if wire["last_batch"] is not None:
+            del wire["last_batch"]["number"], wire["last_batch"]["epoch"]
+        return wire
 
 
 def read_stats(answer: object, topology: str | None = None) -> Stats:
@@ -272,132 +286,10 @@ def read_stats(answer: object, topology: str | None = None) -> Stats:
     check_format(wire, STATS_FORMAT, "this answer", ONE_VERSION, StatsFormatError)
     if topology is not None and wire.get("topology") != topology:
         raise StatsFormatError(f"these are the stats of topology {wire.get('topology')!r}, not of {topology!r}")
+    if isinstance(last := wire.get("last_batch"), dict):
+        whole = {**cast(Wire, last), "number": wire.get("batch"), "epoch": wire.get("epoch")}
+        wire = {**wire, "last_batch": whole}
     try:
-        return _stats(wire)
-    except KeyError as missing:
-        raise StatsFormatError(f"the stats lack {missing}: pass on all that the driver serves at /stats") from missing
-    except (TypeError, ValueError, AttributeError, OverflowError) as wrong:
-        raise StatsFormatError(f"the stats do not hold: {wrong}") from wrong
-
-
-def _stats(wire: Wire) -> Stats:
-    epoch, number, refused = optional(whole, wire["epoch"]), optional(whole, wire["batch"]), wire["refused"]
-    last = wire["last_batch"]
-    return Stats(
-        topology=str(wire["topology"]),
-        activity=Activity.of_text(str(wire["phase"])),
-        epoch=epoch,
-        batch=number,
-        rows_per_second=optional(finite, wire["rows_per_second"]),
-        slots=tuple(_slot(slot) for slot in wire["slots"]),
-        policies={str(name): str(policy) for name, policy in wire["policies"].items()},
-        last_batch=_batch({"number": number, "epoch": epoch, **last}) if last else None,
-        generation=optional(int, wire["generation"]),
-        replicas=optional(_replicas, wire.get("replicas")),
-        newest_epoch=optional(whole, wire["newest_epoch"]),
-        bound_rows_per_second=optional(finite, wire["bound_rows_per_second"]) or None,
-        checkpoint=optional(str, wire["checkpoint"]),
-        refused=_refusal(refused) if refused else None,
-        routing=wire["routing"],
-        executors=tuple(_executor(executor) for executor in wire["executors"]),
-        reconfigurations=tuple(_reconfiguration(change) for change in wire["reconfigurations"]),
-        batches=tuple(_batch(batch) for batch in wire["batches"]),
-        observed=wire.get("observed"),
-        lag_rows=optional(int, wire["lag_rows"]),
-        idle_seconds=optional(float, wire["idle_seconds"]),
-        binding=optional(partial(from_wire, Binding), wire.get("binding")),
-        epochs=tuple(from_wire(EpochStory, story) for story in wire.get("epochs", ())),
-        part_seconds=optional(_part_seconds, wire.get("part_seconds")) or {},
-        divided_keys=tuple(from_wire(DividedKey, one) for one in wire.get("divided_keys", ())),
-    )
-
-
-def _replicas(wire: Wire) -> dict[str, int]:
-    return {str(name): int(count) for name, count in wire.items()}
-
-
-def _part_seconds(wire: Wire) -> dict[str, float]:
-    return {str(name): finite(seconds) for name, seconds in wire.items()}
-
-
-def _slot(wire: Wire) -> Slot:
-    return Slot(
-        class_name=str(wire["class"]),
-        index=int(wire["index"]),
-        executor=str(wire["executor"]),
-        cpu=float(wire["cpu"]),
-        present=bool(wire["present"]),
-    )
-
-
-def _executor(wire: Wire) -> LiveExecutor:
-    return LiveExecutor(
-        class_name=str(wire["class"]),
-        executor=str(wire["executor"]),
-        pod=optional(str, wire["pod"]),
-        slot=optional(int, wire["slot"]),
-        admitted=bool(wire["admitted"]),
-    )
-
-
-def _refusal(wire: Wire) -> DriverRefusal:
-    return DriverRefusal(optional(int, wire["epoch"]), optional(int, wire["generation"]), str(wire["why"]))
-
-
-def _reconfiguration(wire: Wire) -> Reconfiguration:
-    return Reconfiguration(
-        epoch=whole(wire["epoch"]),
-        batch=whole(wire["batch"]),
-        operator=str(wire["operator"]),
-        reason=str(wire["reason"]),
-        keys_moved=whole(wire["keys_moved"]),
-        bytes_moved=whole(wire["bytes_moved"]),
-        published_to_active_seconds=finite(wire["published_to_active_seconds"]),
-        plan_seconds=float(wire["plan_seconds"]),
-        predicted_gain=float(wire["predicted_gain"]),
-        batches=int(wire["batches"]),
-        measured_gain=optional(float, wire["measured_gain"]),
-    )
-
-
-def _batch(wire: Wire) -> Batch:
-    return Batch(
-        reports=tuple(wire["reports"]),
-        source_reports=tuple(wire["source_reports"]),
-        number=whole(wire["number"]),
-        epoch=whole(wire["epoch"]),
-        rows=whole(wire["rows"]),
-        seconds=finite(wire["seconds"]),
-        committed_at=finite(wire["committed_at"]),
-        imbalance={str(operator): optional(finite, value) for operator, value in wire["imbalance"].items()},
-        attempt=int(wire["attempt"]),
-        moving=bool(wire["moving"]),
-        remote_seconds=float(wire.get("remote_seconds", 0.0)),
-        capacities=tuple(
-            Capacity(str(one["operator"]), int(one["instance"]), float(one["rows_per_second"])) for one in wire["capacities"]
-        ),
-        locality=tuple(Locality(str(one["operator"]), str(one["to"]), float(one["share"])) for one in wire["locality"]),
-        messages=tuple(Messages(str(one["operator"]), int(one["count"]), int(one["bytes"])) for one in wire["messages"]),
-    )
-
-
-def _batch_to_wire(batch: Batch) -> dict[str, Any]:
-    return {
-        "rows": batch.rows,
-        "seconds": batch.seconds,
-        "committed_at": batch.committed_at,
-        "attempt": batch.attempt,
-        "moving": batch.moving,
-        **({"remote_seconds": batch.remote_seconds} if batch.remote_seconds else {}),
-        "imbalance": dict(batch.imbalance),
-        "capacities": [vars(capacity) for capacity in batch.capacities],
-        "locality": [vars(edge) for edge in batch.locality],
-        "messages": [vars(sent) for sent in batch.messages],
-        "reports": list(batch.reports),
-        "source_reports": list(batch.source_reports),
-    }
-
-
-def _with_class(value: Slot | LiveExecutor) -> dict[str, Any]:
-    """All fields; `class` is a word of Python's, but not of JSON's."""
-    return {("class" if name == "class_name" else name): given for name, given in vars(value).items()}
+        return from_wire(Stats, wire)
+    except WireError as wrong:
+        raise StatsFormatError(f"the stats do not hold: {wrong}; pass on all that the driver serves at /stats") from wrong

@@ -15,11 +15,12 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from streamtopology.contract.reasons import EpochReason
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import open_run, process
 from streamtopology.jobs.local.start_steps import StartSteps
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history

@@ -10,9 +10,9 @@ import numpy as np
 
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reasons import EpochCause, EpochReason
-from streamtopology.contract.stats import LiveExecutor
+from streamtopology.contract.stats import LiveExecutor, Slot
 from streamtopology.contract.stats_question import Question
-from streamtopology.jobs.observe.history import BatchOutcome, History, SlotInfo
+from streamtopology.jobs.observe.history import BatchOutcome, History
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
@@ -25,7 +25,7 @@ DRAWN = 16
 
 OPERATOR = "counts"
 SLOTS = tuple(
-    SlotInfo(number, executor, class_name, cpu)
+    Slot(number, executor, class_name, cpu)
     for number, (executor, class_name, cpu) in enumerate(
         [("large-0", "large", 0.4), ("large-1", "large", 0.4), ("small-0", "small", 0.15)]
     )
@@ -79,7 +79,17 @@ def _draw(table: RoutingTable) -> list[BatchOutcome]:
         rows = rng.multinomial(ROWS, shares / shares.sum())
         reports = [_report(slot.index, hashes, np.where(owners == slot.index, rows, 0), rng) for slot in SLOTS]
         sources = [SourceReport(slot.index, ROWS // len(SLOTS), 0.05, 0.06) for slot in SLOTS]
-        batches.append(BatchOutcome(number, 1, 1, ROWS, BATCH_SECONDS, 0.0, tuple(reports), tuple(sources)))
+        batches.append(
+            BatchOutcome(
+                number=number,
+                epoch=1,
+                rows=ROWS,
+                seconds=BATCH_SECONDS,
+                committed_at=0.0,
+                reports=tuple(reports),
+                source_reports=tuple(sources),
+            )
+        )
     return batches
 
 

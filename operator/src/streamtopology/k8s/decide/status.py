@@ -16,7 +16,7 @@ from typing import Any
 from streamtopology.contract.conditions import ConditionType, DegradedReason, ReadyReason, ReconfiguringReason
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import BindingKind, Hold
-from streamtopology.contract.stats import Reconfiguration, Stats
+from streamtopology.contract.stats import Rerouting, Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.answers import Gain
@@ -250,12 +250,12 @@ def _reroutings(seen: Observation) -> list[Object]:
     return newest[:KEPT_REROUTINGS]
 
 
-def _rerouting(change: Reconfiguration) -> Object:
+def _rerouting(change: Rerouting) -> Object:
     return {
         "epoch": change.epoch,
         "batch": change.batch,
         "operator": change.operator,
-        "reason": change.reason or "unknown",
+        "reason": describe(change.reason) or "unknown",
         "keysMoved": change.keys_moved,
         "bytesMoved": change.bytes_moved,
         "seconds": round(change.published_to_active_seconds, 3),

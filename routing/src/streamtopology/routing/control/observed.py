@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from streamtopology.contract import wire_values
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.routing.control.timings import Timings, divided, joined
-from streamtopology.routing.load.array_codec import pack_columns, unpack_columns
+from streamtopology.routing.load.array_codec import Block, pack_columns, unpack_columns
 from streamtopology.routing.load.load_report import ReportFormatError
 from streamtopology.routing.load.load_sum import LoadSum
 
@@ -49,6 +48,15 @@ _WHOLE = ("number", "epoch", "source_rows", "read_ahead", "batches")
 _SECONDS = ("seconds", "committed_at", "source_seconds", "remote_seconds")
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """The form of several batches: figures of batches and of `stages` in columns, and the loads of each."""
+
+    stages: tuple[str, ...]
+    block: Block
+    loads: tuple[tuple[LoadSum, ...], ...]
+
+
 def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
     """JSON-able form of some batches, at least one, read back by `from_wire`."""
     stages, timings = joined([batch.timings for batch in batches])
@@ -56,32 +64,28 @@ def to_wire(batches: Sequence[ObservedBatch]) -> dict[str, Any]:
     figures |= {name: np.array([getattr(batch, name) for batch in batches], np.float64) for name in _SECONDS}
     counts = {"timings": np.array([len(batch.timings) for batch in batches], np.int64)}
     block = pack_columns(figures | counts | {f"timing.{name}": column for name, column in timings.items()})
-    return {
-        FORMAT: OBSERVED_FORMAT,
-        "stages": list(stages),
-        "block": base64.b64encode(block).decode("ascii"),
-        "loads": [[load.to_wire() for load in batch.loads.values()] for batch in batches],
-    }
+    loads = tuple(tuple(batch.loads.values()) for batch in batches)
+    return {FORMAT: OBSERVED_FORMAT, **wire_values.to_wire(_Sent(tuple(stages), block, loads))}
 
 
 def from_wire(wire: Mapping[str, Any]) -> list[ObservedBatch]:
     """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
     try:
         check_format(wire, OBSERVED_FORMAT, "this", ONE_VERSION, ReportFormatError)
-        return _batches(wire)
+        return _batches(wire_values.from_wire(_Sent, wire))
     except KeyError as missing:
-        raise ReportFormatError(f"observed batches: field {missing} is missing") from missing
-    except (AttributeError, TypeError, ValueError, IndexError, OverflowError, binascii.Error) as wrong:
+        raise ReportFormatError(f"observed batches: column {missing} is missing") from missing
+    except (AttributeError, TypeError, ValueError, IndexError, OverflowError) as wrong:
         raise ReportFormatError(f"observed batches: {wrong}") from wrong
 
 
-def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
-    columns = unpack_columns(base64.b64decode(wire["block"], validate=True))
+def _batches(sent: _Sent) -> list[ObservedBatch]:
+    columns = unpack_columns(sent.block)
     counts = columns["timings"]
     of_timings = {name.removeprefix("timing."): column for name, column in columns.items() if name.startswith("timing.")}
-    timings = divided(tuple(str(stage) for stage in wire["stages"]), of_timings, counts)
+    timings = divided(sent.stages, of_timings, counts)
     figures = zip(*(columns[name].tolist() for name in (*_WHOLE, *_SECONDS)), strict=True)
-    rows = zip(figures, timings, wire["loads"], strict=True)
+    rows = zip(figures, timings, sent.loads, strict=True)
     return [
         ObservedBatch(
             number=int(number),
@@ -93,7 +97,7 @@ def _batches(wire: Mapping[str, Any]) -> list[ObservedBatch]:
             read_ahead=bool(read_ahead),
             source_seconds=float(source_seconds),
             remote_seconds=float(remote_seconds),
-            loads={load.operator: load for load in map(LoadSum.from_wire, loads)},
+            loads={load.operator: load for load in loads},
             batches=int(batches),
         )
         for (number, epoch, source_rows, read_ahead, batches, *times), of_batch, loads in rows

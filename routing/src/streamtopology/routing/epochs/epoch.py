@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, ClassVar
 
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.reasons import EpochReason
+from streamtopology.contract.wire_values import Form, WireError, from_wire, to_wire
 from streamtopology.routing.epochs.placement import Placement
-from streamtopology.routing.table.table import RoutingTable, TableFormatError
+from streamtopology.routing.table.table import RoutingTable
 
 EPOCH_FORMAT = 1
-_FIELDS = {FORMAT, "number", "reason", "source_shares", "routes", "placement"}
-_ROUTE_FIELDS = {"policy", "table", "instances", "options"}
 
 
 class EpochFormatError(UnreadableData):
@@ -34,6 +33,8 @@ class Route:
     policy: name of the grouping. table: what a table grouping looks up, None for a chooser. instances: the active ones.
     options: the grouping's, of JSON's types. ValueError says what does not fit.
     """
+
+    EXACT: ClassVar[bool] = True
 
     policy: str
     table: RoutingTable | None
@@ -59,10 +60,12 @@ class Epoch:
     each instance; None: instance i lives on slot i mod their number, as in the simulator.
     """
 
+    EXACT: ClassVar[bool] = True
+
     number: int
     routes: Mapping[str, Route]
     source_shares: tuple[float, ...]
-    reason: EpochReason
+    reason: Annotated[EpochReason, Form(EpochReason.to_text, EpochReason.from_text, str)]
     placement: Placement | None = None
 
     def __post_init__(self) -> None:
@@ -79,14 +82,7 @@ class Epoch:
 
     def to_wire(self) -> dict[str, object]:
         """A JSON-able dict, for records that hold an epoch among other things."""
-        return {
-            FORMAT: EPOCH_FORMAT,
-            "number": self.number,
-            "reason": self.reason.to_wire(),
-            "source_shares": list(self.source_shares),
-            "routes": {name: _route_to_wire(route) for name, route in self.routes.items()},
-            "placement": None if self.placement is None else self.placement.to_wire(),
-        }
+        return {FORMAT: EPOCH_FORMAT, **to_wire(self)}
 
     @staticmethod
     def from_wire(wire: Mapping[str, object]) -> Epoch:
@@ -94,16 +90,10 @@ class Epoch:
         if not isinstance(wire, Mapping):  # type: ignore[reportUnnecessaryIsInstance]
             raise EpochFormatError(f"an epoch is a JSON object, not {type(wire).__name__}")
         check_format(wire, EPOCH_FORMAT, "the epoch", ONE_VERSION, EpochFormatError)
-        _check_fields(wire, _FIELDS, "the epoch")
-        number, reason = _typed(wire, "number", int, "the epoch"), _typed(wire, "reason", str, "the epoch")
-        shares = _numbers(wire, "source_shares", "the epoch")
-        given = cast("dict[str, object]", _typed(wire, "routes", dict, "the epoch"))
-        routes = {name: _route_from_wire(name, route) for name, route in given.items()}
         try:
-            placement = None if wire["placement"] is None else Placement.from_wire(_typed(wire, "placement", dict, "the epoch"))
-            return Epoch(number, routes, tuple(shares), EpochReason.from_wire(reason), placement)
-        except (ValueError, OverflowError) as error:
-            raise EpochFormatError(f"the epoch does not hold: {error}") from error
+            return from_wire(Epoch, {name: value for name, value in wire.items() if name != FORMAT})
+        except WireError as wrong:
+            raise EpochFormatError(f"the epoch does not hold: {wrong}") from wrong
 
     def to_json(self) -> str:
         """The epoch as JSON text; equal epochs give equal texts."""
@@ -125,48 +115,3 @@ def _as_json(options: Mapping[str, object]) -> dict[str, object]:
         return json.loads(json.dumps(dict(options), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"options are of JSON's types (finite numbers, texts, lists, mappings): {error}") from error
-
-
-def _route_to_wire(route: Route) -> dict[str, object]:
-    table = None if route.table is None else route.table.to_wire()
-    return {"policy": route.policy, "table": table, "instances": list(route.instances), "options": dict(route.options)}
-
-
-def _route_from_wire(name: str, wire: object) -> Route:
-    where = f"the route of operator {name!r}"
-    if not isinstance(wire, dict):
-        raise EpochFormatError(f"{where} is {wire!r}, not a JSON object")
-    route = cast("dict[str, object]", wire)
-    _check_fields(route, _ROUTE_FIELDS, where)
-    policy = _typed(route, "policy", str, where)
-    options = cast("dict[str, object]", _typed(route, "options", dict, where))
-    instances = _numbers(route, "instances", where)
-    try:
-        table = None if route["table"] is None else RoutingTable.from_wire(_typed(route, "table", dict, where))
-        if any(instance != int(instance) for instance in instances):
-            raise ValueError(f"instances are whole numbers; found {instances}")
-        return Route(policy, table, tuple(int(instance) for instance in instances), options)
-    except TableFormatError as error:
-        raise EpochFormatError(f"{where}: {error}") from error
-    except (ValueError, OverflowError) as error:
-        raise EpochFormatError(f"{where} does not hold: {error}") from error
-
-
-def _check_fields(wire: Mapping[str, object], wanted: set[str], where: str) -> None:
-    if set(wire) != wanted:
-        raise EpochFormatError(f"{where} has the fields {sorted(wire)}, it should have {sorted(wanted)}")
-
-
-def _typed(wire: Mapping[str, object], name: str, wanted: type[Any], where: str) -> Any:
-    value = wire[name]
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise EpochFormatError(f"{where}: {name} is {value!r}, not of type {wanted.__name__}")
-    return value
-
-
-def _numbers(wire: Mapping[str, object], name: str, where: str) -> Sequence[float]:
-    values = cast("list[object]", _typed(wire, name, list, where))
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values):
-        raise EpochFormatError(f"{where}: {name} holds {values!r}, where every value should be a number")
-    return numbers

@@ -8,13 +8,14 @@ other, under which each key has one owner.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import NOWHERE
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.routing.table.perfect_hash import Hashes
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable, bucket_of, shuffled
@@ -22,31 +23,6 @@ from streamtopology.topology import groupings
 
 # Seed by which buckets are dealt: planners treat neighbouring buckets alike, so they go to different portions.
 _DEAL = 11
-
-
-@dataclass(frozen=True)
-class GradualSwitch:
-    """The progress of a switch to an epoch: `done` of `portions` portions of the keys; epoch `follows` routes the others.
-
-    An epoch that is switched to as a whole has none. Raises ValueError unless 0 < done < portions.
-    """
-
-    follows: int
-    done: int
-    portions: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.done < self.portions:
-            raise ValueError(f"a switch is under way with 1 to {self.portions - 1} of its portions done; found {self.done}")
-
-    @staticmethod
-    def started(follows: int, done: int, portions: int) -> GradualSwitch | None:
-        """Return the switch with `done` portions done; None if these are all."""
-        return GradualSwitch(follows, done, portions) if done < portions else None
-
-    def advanced(self, portions: int) -> GradualSwitch | None:
-        """Return this switch with `portions` more portions done; None if all are."""
-        return GradualSwitch.started(self.follows, self.done + portions, self.portions)
 
 
 def portions_of_buckets(n_buckets: int, portions: int) -> npt.NDArray[np.int32]:

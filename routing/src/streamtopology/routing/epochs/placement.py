@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from streamtopology.contract.wire_values import named
 
 # The slot of an instance that is not active.
 NOWHERE = -1
@@ -24,9 +26,11 @@ class Placement:
     slot_by_instance: slot number by instance number; `NOWHERE` for an instance that is not active.
     """
 
+    EXACT: ClassVar[bool] = True
+
     slots: tuple[str, ...]
     present: tuple[int, ...]
-    slot_by_instance: tuple[int, ...]
+    slot_by_instance: tuple[int, ...] = field(metadata=named("homes"))
 
     def __post_init__(self) -> None:
         if len(set(self.slots)) < len(self.slots):
@@ -81,21 +85,3 @@ class Placement:
         movers = itertools.chain(list(without_slot), new)
         slot_of.update({next(movers): number for _, number in vacant})
         return Placement(slots, present, tuple(slot_of.get(i, NOWHERE) for i in range(1 + max(slot_of, default=-1))))
-
-    def to_wire(self) -> dict[str, object]:
-        """Return a JSON-able dict, as epochs carry it; `homes` is `slot_by_instance`."""
-        return {"slots": list(self.slots), "present": list(self.present), "homes": list(self.slot_by_instance)}
-
-    @staticmethod
-    def from_wire(wire: Mapping[str, object]) -> Placement:
-        """Read what `to_wire` returned. Raises ValueError if it is damaged."""
-        if set(wire) != {"slots", "present", "homes"} or not all(isinstance(value, list) for value in wire.values()):
-            raise ValueError(f"a placement has lists of slots, present and homes; found {sorted(wire)}")
-        slots, present, homes = (cast("list[object]", wire[name]) for name in ("slots", "present", "homes"))
-        if not all(isinstance(name, str) for name in slots) or not all(type(number) is int for number in [*present, *homes]):
-            raise ValueError("a placement's slots are names, present and homes are whole numbers")
-        return Placement(
-            slots=tuple(cast("list[str]", slots)),
-            present=tuple(cast("list[int]", present)),
-            slot_by_instance=tuple(cast("list[int]", homes)),
-        )

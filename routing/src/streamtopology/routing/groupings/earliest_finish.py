@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances, checked_hashes
-from streamtopology.routing.groupings.learning import Knowledge, Learning, LearningChooser, Observer, reading
+from streamtopology.routing.groupings.learning import Knowledge, Learning, LearningChooser, Observer, Report, reading
 from streamtopology.routing.groupings.posg.greedy import nanoseconds_in, priced_cells
 from streamtopology.routing.load.sketches.count_min import dimensions
 from streamtopology.routing.load.sketches.key_costs import KeyCosts
@@ -47,18 +47,11 @@ class LearntPace:
 
 
 @dataclass(frozen=True, eq=False)
-class CostReport:
+class CostReport(Report):
     """The cost of an instance's tuples since its last report, in its own seconds."""
 
     instance: int
     costs: KeyCosts
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"instance": self.instance, "costs": self.costs.to_wire()}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> CostReport:
-        return cls(int(wire["instance"]), KeyCosts.from_wire(wire["costs"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +88,6 @@ class CostKnowledge(Knowledge[CostReport]):
         expected = float(tuples @ self.costs.costs[positions[known]])
         pace = self.paces.get(report.instance, LearntPace())
         return pace.after(float(tuples.sum()), float(report.costs.seconds[known].sum()), expected)
-
-    def to_wire(self) -> dict[str, Any]:
-        paces = {str(i): [pace.tuples, pace.seconds, pace.expected_seconds] for i, pace in self.paces.items()}
-        return {"costs": self.costs.to_wire(), "paces": paces}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> CostKnowledge:
-        paces = {int(instance): LearntPace(*(float(number) for number in pace)) for instance, pace in wire["paces"].items()}
-        return cls(KeyCosts.from_wire(wire["costs"]), paces)
 
 
 def nothing_known(options: Mapping[str, object]) -> CostKnowledge:
@@ -144,8 +128,8 @@ class EarliestFinishChooser(LearningChooser):
     learning = Learning(
         make_observer=CostObserver,
         nothing_known=nothing_known,
-        read_report=reading("earliest-finish report", CostReport.from_wire),
-        read_knowledge=reading("earliest-finish knowledge", CostKnowledge.from_wire),
+        read_report=reading("earliest-finish report", CostReport),
+        read_knowledge=reading("earliest-finish knowledge", CostKnowledge),
     )
 
     def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from streamtopology.contract.errors import UnreadableData
+from streamtopology.contract.wire_values import WireError, from_wire, to_wire
 from streamtopology.routing.groupings.chooser import Chooser, Floats, Hashes
 
 
@@ -20,13 +21,16 @@ class KnowledgeFormatError(UnreadableData):
     """The wire form of knowledge or of a report is damaged or incomplete."""
 
 
-class Report(Protocol):
-    """The observations of one instance since its last report."""
+class Report:
+    """The observations of one instance since its last report: a dataclass."""
 
-    def to_wire(self) -> dict[str, Any]: ...
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON value that `Learning.read_report` reads."""
+        return to_wire(self)
 
 
 R = TypeVar("R", bound=Report)
+Value = TypeVar("Value")
 
 
 class Observer(ABC, Generic[R]):
@@ -42,15 +46,15 @@ class Observer(ABC, Generic[R]):
 
 
 class Knowledge(ABC, Generic[R]):
-    """The driver's knowledge of all instances; immutable."""
+    """The driver's knowledge of all instances: an immutable dataclass."""
 
     @abstractmethod
     def after(self, reports: Sequence[R]) -> Knowledge[R]:
         """Return the knowledge after the reports of one batch, given in any order."""
 
-    @abstractmethod
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON-able form that `Learning.read_knowledge` reads."""
+        """The JSON value that `Learning.read_knowledge` reads."""
+        return to_wire(self)
 
 
 class LearningChooser(Chooser):
@@ -80,15 +84,13 @@ class Learning:
     read_knowledge: Callable[[Mapping[str, Any]], Knowledge[Any]]
 
 
-def reading(what: str, read: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Wrap `read` such that every defect of the wire form raises `KnowledgeFormatError`."""
+def reading(what: str, kind: type[Value]) -> Callable[[Mapping[str, Any]], Value]:
+    """Return a reader of these records such that every defect of the wire form raises `KnowledgeFormatError`."""
 
-    def read_checked(wire: Mapping[str, Any]) -> Any:
+    def read(wire: Mapping[str, Any]) -> Value:
         try:
-            return read(wire)
-        except KeyError as missing:
-            raise KnowledgeFormatError(f"{what}: field {missing} is missing") from missing
-        except (AttributeError, TypeError, ValueError) as wrong:
+            return from_wire(kind, wire)
+        except WireError as wrong:
             raise KnowledgeFormatError(f"{what}: {wrong}") from wrong
 
-    return read_checked
+    return read

@@ -7,10 +7,13 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from streamtopology.contract.wire_values import Form, WireError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -24,13 +27,27 @@ def pack(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(zlib.compress(little_endian.tobytes(), level=1)).decode("ascii")
 
 
-def unpack(wire: Mapping[str, Any], name: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
-    """The flat array in field `name`. KeyError when there is none, ValueError when it is damaged."""
+def unpack(text: str, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
+    """The flat array. WireError when it is damaged."""
     try:
-        raw = _decompressed(base64.b64decode(wire[name], validate=True))
+        raw = _decompressed(base64.b64decode(text, validate=True))
         return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-    except (binascii.Error, zlib.error, ValueError, TypeError) as damage:
-        raise ValueError(f"field '{name}' is damaged: {damage}") from damage
+    except (binascii.Error, zlib.error, ValueError) as damage:
+        raise WireError(f"is damaged: {damage}") from damage
+
+
+# Fields of records that are flat arrays.
+Hashes = Annotated[npt.NDArray[np.uint64], Form(pack, partial(unpack, dtype=np.uint64), str)]
+Counts = Annotated[npt.NDArray[np.int64], Form(pack, partial(unpack, dtype=np.int64), str)]
+Floats = Annotated[npt.NDArray[np.float64], Form(pack, partial(unpack, dtype=np.float64), str)]
+
+
+def _bytes_of(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+# A field that is bytes.
+Block = Annotated[bytes, Form(lambda block: base64.b64encode(block).decode("ascii"), _bytes_of, str)]
 
 
 def pack_columns(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:

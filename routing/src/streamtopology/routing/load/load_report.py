@@ -8,19 +8,22 @@ no more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
-from streamtopology.routing.load.array_codec import pack, unpack
+from streamtopology.contract.wire_values import AnyFloat, WireError, from_wire, to_wire
+from streamtopology.routing.load.array_codec import Counts, Floats, Hashes
 from streamtopology.routing.load.sketches.key_pairs import grouped
 from streamtopology.routing.table.table import bucket_of
 
 REPORT_FORMAT = 1
+
+_Report = TypeVar("_Report")
 
 # Heavy keys that a merged report keeps: more than `maxTableEntries` by default, so that every entry can be judged.
 HEAVY_KEYS = 4096
@@ -31,10 +34,6 @@ KEY_PAIRS = 65_536
 # Stands for `instance` or `slot` in a report merged from several of them.
 MANY = -1
 
-Hashes = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
-Seconds = npt.NDArray[np.float64]
-
 
 class ReportFormatError(UnreadableData):
     """A report's wire form is damaged, incomplete or of another version."""
@@ -43,7 +42,7 @@ class ReportFormatError(UnreadableData):
 _NO_HASHES: Hashes = np.empty(0, np.uint64)
 # One for all reports without keys: a run keeps many of them.
 _NO_COUNTS: Counts = np.empty(0, np.int64)
-_NO_SECONDS: Seconds = np.empty(0, np.float64)
+_NO_SECONDS: Floats = np.empty(0, np.float64)
 
 
 def _no_hashes() -> Hashes:
@@ -54,7 +53,7 @@ def _no_counts() -> Counts:
     return _NO_COUNTS
 
 
-def _no_seconds() -> Seconds:
+def _no_seconds() -> Floats:
     return _NO_SECONDS
 
 
@@ -89,17 +88,6 @@ class KeyPairs:
             starts, sums = starts[kept], sums[kept]
         return KeyPairs(upstream[starts], downstream[starts], sums, seen)
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON-able form, read back by `from_wire`."""
-        columns = {"upstream": self.upstream, "downstream": self.downstream, "rows": self.rows}
-        return {**{name: pack(column) for name, column in columns.items()}, "seen": self.seen}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> KeyPairs:
-        """Raises KeyError, TypeError or ValueError, which `LoadReport.from_wire` turns into a `ReportFormatError`."""
-        upstream, downstream = unpack(wire, "upstream", np.uint64), unpack(wire, "downstream", np.uint64)
-        return cls(upstream, downstream, unpack(wire, "rows", np.int64), int(wire["seen"]))
-
 
 @dataclass(frozen=True)
 class Onward:
@@ -110,6 +98,14 @@ class Onward:
 
     def __add__(self, other: Onward) -> Onward:
         return Onward(self.rows + other.rows, self.stayed + other.stayed)
+
+    def to_wire(self) -> list[int]:
+        return [self.rows, self.stayed]
+
+    @staticmethod
+    def from_wire(wire: Sequence[int]) -> Onward:
+        rows, stayed = wire
+        return Onward(int(rows), int(stayed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +134,7 @@ class LoadReport:
     bad_rows: int = 0
     heavy_hashes: Hashes = field(default_factory=_no_hashes)
     heavy_rows: Counts = field(default_factory=_no_counts)
-    heavy_seconds: Seconds = field(default_factory=_no_seconds)
+    heavy_seconds: Floats = field(default_factory=_no_seconds)
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
     bucket_rows: Counts = field(default_factory=_no_counts)
@@ -164,65 +160,27 @@ class LoadReport:
         """True if the operator measured the cost of single keys; otherwise a key's cost is its rows."""
         return bool(self.heavy_seconds.any())
 
+    def without_keys(self) -> LoadReport:
+        """Without the arrays per key and bucket (32 kB and more); all totals stay."""
+        return replace(
+            self,
+            heavy_hashes=_NO_HASHES,
+            heavy_rows=_NO_COUNTS,
+            heavy_seconds=_NO_SECONDS,
+            heavy_bytes=_NO_COUNTS,
+            heavy_labels=(),
+            bucket_rows=_NO_COUNTS,
+            key_pairs={},
+        )
+
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
-        return {
-            FORMAT: REPORT_FORMAT,
-            "operator": self.operator,
-            "instance": self.instance,
-            "slot": self.slot,
-            "rows": self.rows,
-            "busy_seconds": self.busy_seconds,
-            "task_seconds": self.task_seconds,
-            "state_keys": self.state_keys,
-            "state_bytes": self.state_bytes,
-            "late_rows": self.late_rows,
-            "bad_rows": self.bad_rows,
-            "heavy_hashes": pack(self.heavy_hashes),
-            "heavy_rows": pack(self.heavy_rows),
-            "heavy_seconds": pack(self.heavy_seconds),
-            "heavy_bytes": pack(self.heavy_bytes),
-            "heavy_labels": list(self.heavy_labels),
-            "bucket_rows": pack(self.bucket_rows),
-            "onward": {operator: [sent.rows, sent.stayed] for operator, sent in self.onward.items()},
-            "key_pairs": {operator: pairs.to_wire() for operator, pairs in self.key_pairs.items()},
-            "parts_merged": self.parts_merged,
-            "merge_seconds": self.merge_seconds,
-            "rows_away": self.rows_away,
-        }
+        return {FORMAT: REPORT_FORMAT, **to_wire(self)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LoadReport:
         """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
-        _check_format(wire, "load report")
-        try:
-            return cls(
-                operator=str(wire["operator"]),
-                instance=int(wire["instance"]),
-                slot=int(wire["slot"]),
-                rows=int(wire["rows"]),
-                busy_seconds=float(wire["busy_seconds"]),
-                task_seconds=float(wire["task_seconds"]),
-                state_keys=int(wire["state_keys"]),
-                state_bytes=int(wire["state_bytes"]),
-                late_rows=int(wire["late_rows"]),
-                bad_rows=int(wire["bad_rows"]),
-                heavy_hashes=unpack(wire, "heavy_hashes", np.uint64),
-                heavy_rows=unpack(wire, "heavy_rows", np.int64),
-                heavy_seconds=unpack(wire, "heavy_seconds", np.float64),
-                heavy_bytes=unpack(wire, "heavy_bytes", np.int64),
-                heavy_labels=tuple(str(label) for label in wire["heavy_labels"]),
-                bucket_rows=unpack(wire, "bucket_rows", np.int64),
-                onward={str(name): Onward(int(rows), int(stayed)) for name, (rows, stayed) in wire["onward"].items()},
-                key_pairs={str(name): KeyPairs.from_wire(pairs) for name, pairs in wire["key_pairs"].items()},
-                parts_merged=int(wire["parts_merged"]),
-                merge_seconds=float(wire["merge_seconds"]),
-                rows_away=int(wire["rows_away"]),
-            )
-        except KeyError as missing:
-            raise ReportFormatError(f"load report: field {missing} is missing") from missing
-        except (AttributeError, TypeError, ValueError, OverflowError) as wrong:
-            raise ReportFormatError(f"load report: {wrong}") from wrong
+        return _read(cls, wire, "load report")
 
 
 @dataclass(frozen=True)
@@ -242,7 +200,7 @@ class SourceReport:
     rows: int
     busy_seconds: float
     task_seconds: float
-    max_event_time: Mapping[str, float] = field(default_factory=dict[str, float])
+    max_event_time: Mapping[str, AnyFloat] = field(default_factory=dict[str, float])
     ahead: bool = False
     bad_rows: Mapping[str, int] = field(default_factory=dict[str, int])
     skipped_rows: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -251,41 +209,12 @@ class SourceReport:
 
     def to_wire(self) -> dict[str, Any]:
         """JSON-able form, read back by `from_wire`."""
-        return {
-            FORMAT: REPORT_FORMAT,
-            "slot": self.slot,
-            "rows": self.rows,
-            "busy_seconds": self.busy_seconds,
-            "task_seconds": self.task_seconds,
-            "max_event_time": dict(self.max_event_time),
-            "ahead": self.ahead,
-            "bad_rows": dict(self.bad_rows),
-            "skipped_rows": dict(self.skipped_rows),
-            "rows_ahead": dict(self.rows_ahead),
-            "filtered_rows": dict(self.filtered_rows),
-        }
+        return {FORMAT: REPORT_FORMAT, **to_wire(self)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> SourceReport:
         """Raises `ReportFormatError` naming what is missing or damaged, or that another version wrote it."""
-        _check_format(wire, "source report")
-        try:
-            return cls(
-                slot=int(wire["slot"]),
-                rows=int(wire["rows"]),
-                busy_seconds=float(wire["busy_seconds"]),
-                task_seconds=float(wire["task_seconds"]),
-                max_event_time={str(name): float(time) for name, time in wire["max_event_time"].items()},
-                ahead=bool(wire["ahead"]),
-                bad_rows={str(name): int(rows) for name, rows in wire["bad_rows"].items()},
-                skipped_rows={str(name): int(rows) for name, rows in wire["skipped_rows"].items()},
-                rows_ahead={str(name): int(rows) for name, rows in wire["rows_ahead"].items()},
-                filtered_rows={str(name): int(rows) for name, rows in wire["filtered_rows"].items()},
-            )
-        except KeyError as missing:
-            raise ReportFormatError(f"source report: field {missing} is missing") from missing
-        except (AttributeError, TypeError, ValueError, OverflowError) as wrong:
-            raise ReportFormatError(f"source report: {wrong}") from wrong
+        return _read(cls, wire, "source report")
 
 
 def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max_pairs: int | None = KEY_PAIRS) -> LoadReport:
@@ -340,7 +269,7 @@ class _Heavy:
 
     hashes: Hashes
     rows: Counts
-    seconds: Seconds
+    seconds: Floats
     state: Counts
     labels: tuple[str, ...]
 
@@ -400,7 +329,12 @@ def merge_pairs(reports: Sequence[LoadReport], max_pairs: int | None = KEY_PAIRS
     return merged
 
 
-def _check_format(wire: object, what: str) -> None:
-    if not isinstance(wire, Mapping):
+def _read(kind: type[_Report], wire: object, what: str) -> _Report:
+    if not isinstance(wire, dict):
         raise ReportFormatError(f"{what}: this is {type(wire).__name__}, not a JSON object")
-    check_format(cast("Mapping[str, Any]", wire), REPORT_FORMAT, f"a {what}", ONE_VERSION, ReportFormatError)
+    given = cast("dict[str, Any]", wire)
+    check_format(given, REPORT_FORMAT, f"a {what}", ONE_VERSION, ReportFormatError)
+    try:
+        return from_wire(kind, given)
+    except WireError as wrong:
+        raise ReportFormatError(f"{what}: {wrong}") from wrong

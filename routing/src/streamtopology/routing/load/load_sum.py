@@ -6,16 +6,14 @@ reads, at most `HEAVY_KEYS` heavy keys and the buckets that had rows, in some te
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.load.array_codec import pack_columns, unpack_columns
+from streamtopology.routing.load.array_codec import Block, pack_columns, unpack_columns
 from streamtopology.routing.load.load_report import HEAVY_KEYS, KEY_PAIRS, KeyPairs, LoadReport, ReportFormatError, merge
 from streamtopology.routing.table.table import bucket_of
 
@@ -39,7 +37,7 @@ class LoadSum:
 
     operator: str
     consumers: tuple[str, ...]
-    block: bytes
+    block: Block
 
     @staticmethod
     def of(reports: Sequence[LoadReport], max_heavy: int = HEAVY_KEYS, max_pairs: int = KEY_PAIRS) -> LoadSum:
@@ -100,20 +98,6 @@ class LoadSum:
         parts = _divided(columns, (upstream, downstream, rows), columns[f"{number}.pairs"])
         seen = columns[f"{number}.seen"].tolist()
         return [KeyPairs(part[upstream], part[downstream], part[rows], of) for part, of in zip(parts, seen, strict=True)]
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON-able form, read back by `from_wire`."""
-        block = base64.b64encode(self.block).decode("ascii")
-        return {"operator": self.operator, "consumers": list(self.consumers), "block": block}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> LoadSum:
-        """ReportFormatError: something is missing or of another type. The block is read when it is needed."""
-        try:
-            block = base64.b64decode(wire["block"], validate=True)
-            return cls(str(wire["operator"]), tuple(str(name) for name in wire["consumers"]), block)
-        except (KeyError, TypeError, binascii.Error, ValueError) as damage:
-            raise ReportFormatError(f"load: {damage}") from damage
 
 
 def sums_of(reports: Iterable[LoadReport], max_heavy: int = HEAVY_KEYS, max_pairs: int = KEY_PAIRS) -> dict[str, LoadSum]:

@@ -71,7 +71,7 @@ def as_text(topology: str, story: EpochStory, divided: Sequence[DividedKey] = ()
 
 def as_value(topology: str, story: EpochStory, divided: Sequence[DividedKey] = ()) -> dict[str, Any]:
     """The story as `--json` prints it: as `/stats` has it, with its topology, the keys `divided` now, and its text."""
-    keys = {"divided_keys": to_wire(tuple(divided))} if divided else {}
+    keys = {"divided_keys": [to_wire(key) for key in divided]} if divided else {}
     return {"topology": topology, **to_wire(story), **keys, "text": list(_lines(story, divided))}
 
 

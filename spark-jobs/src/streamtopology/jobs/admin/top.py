@@ -14,12 +14,12 @@ from typing import Any
 from rich.console import Console
 
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.stats import Batch, StatsFormatError, read_stats
+from streamtopology.contract.stats import Batch, NumberedBatch, StatsFormatError, read_stats, shared
 from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.admin.find_run import AskDriver, Where, find_run
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.local.control_socket import the_running
-from streamtopology.jobs.observe.history import History, Rerouting, SlotInfo
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.view.live_view import View
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
@@ -64,14 +64,14 @@ def take(answer: Mapping[str, Any], history: History) -> None:
         stats = read_stats(answer)
     except StatsFormatError as wrong:
         raise WrongUse(str(wrong)) from wrong
-    history.slots_are(SlotInfo(**vars(slot)) for slot in stats.slots)
+    history.slots_are(stats.slots)
     history.policies = dict(stats.policies)
     for batch in stats.batches:
         history.batch_done(_outcome(batch))
     shown = {(change.epoch, change.operator) for change in history.reconfigurations}
     for change in stats.reconfigurations:
         if (change.epoch, change.operator) not in shown:
-            history.rerouted(Rerouting.from_stats(change))
+            history.rerouted(change)
     history.binding = stats.binding
     text = f"not taken: {stats.refused.why}" if stats.refused else ""
     if text and (not history.events or history.events[-1].text != text):
@@ -81,12 +81,7 @@ def take(answer: Mapping[str, Any], history: History) -> None:
 
 def _outcome(batch: Batch) -> BatchOutcome:
     return BatchOutcome(
-        number=batch.number,
-        attempt=batch.attempt,
-        epoch=batch.epoch,
-        rows=batch.rows,
-        seconds=batch.seconds,
-        committed_at=batch.committed_at,
+        **shared(NumberedBatch, batch),
         reports=tuple(LoadReport.from_wire(report) for report in batch.reports),
         source_reports=tuple(SourceReport.from_wire(report) for report in batch.source_reports),
         capacities={(known.operator, known.instance): known.rows_per_second for known in batch.capacities},

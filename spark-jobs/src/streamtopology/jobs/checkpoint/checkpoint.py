@@ -126,7 +126,9 @@ class Checkpoint:
         """Open the checkpoint in `store`, of any topology."""
         if not store.exists(retention.HEADER):
             raise CheckpointError(f"there is no checkpoint at {store.uri}; it is made by the first `streamtopology run`")
-        return Checkpoint(store, records.header_from(store.read(retention.HEADER), f"{store.uri}/{retention.HEADER}"))
+        return Checkpoint(
+            store, records.from_bytes(records.Header, store.read(retention.HEADER), f"{store.uri}/{retention.HEADER}")
+        )
 
     @staticmethod
     def to_delete(uri: str) -> Checkpoint:
@@ -235,7 +237,7 @@ class Checkpoint:
     def batch_records(self, batch: int) -> list[BatchRecord]:
         """All attempts at a batch, in order."""
         paths = [path for path in self._numbered("batches") if retention.number_of(path) == batch]
-        found = [records.batch_record_from(self._store.read(path), self.where(path)) for path in paths]
+        found = [records.from_bytes(records.BatchRecord, self._store.read(path), self.where(path)) for path in paths]
         return sorted(found, key=lambda record: record.attempt)
 
     def commit(self, record: CommitRecord) -> bool:
@@ -261,7 +263,7 @@ class Checkpoint:
 
     def read_commit(self, batch: int) -> CommitRecord:
         path = f"commits/{batch}.json"
-        return records.commit_record_from(self._store.read(path), self.where(path))
+        return records.from_bytes(records.CommitRecord, self._store.read(path), self.where(path))
 
     def commits(self) -> list[int]:
         """The batches whose commit records are kept, ascending."""

@@ -85,7 +85,7 @@ def _refuse_overlap(source: str, target: str) -> None:
 
 def _made(into: Store, run: str) -> CheckpointCopy | None:
     """The whole copy of this identity that is in `into`, if any."""
-    if not into.exists(HEADER) or records.header_from(into.read(HEADER), into.where(HEADER)).run != run:
+    if not into.exists(HEADER) or records.from_bytes(records.Header, into.read(HEADER), into.where(HEADER)).run != run:
         return None
     commit = Checkpoint.attached(into).last_commit()
     return None if commit is None else CheckpointCopy(commit.batch, commit.epoch, _size(into))
@@ -102,7 +102,7 @@ def _claim(into: Store, origin: Origin) -> None:
         there = f"{layout.named(found)} is there"
         raise CheckpointError(f"{into.uri} is not empty, {there}: name a place for the copy that does not exist yet")
     into.create(ORIGIN, records.to_bytes(origin))
-    found = records.origin_from(into.read(ORIGIN), into.where(ORIGIN))
+    found = records.from_bytes(records.Origin, into.read(ORIGIN), into.where(ORIGIN))
     if (found.run, found.mode) != (origin.run, origin.mode):
         raise CheckpointError(
             f"{into.uri} holds part of another copy (of {found.uri}, {found.mode}): delete it, or name another place"

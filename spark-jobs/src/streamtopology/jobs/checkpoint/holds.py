@@ -48,7 +48,7 @@ class Holds:
 
     def _read(self, path: str) -> CopyHold | None:
         data = self._store.find(path)
-        return None if data is None else records.hold_from(data, self._store.where(path))
+        return None if data is None else records.from_bytes(records.CopyHold, data, self._store.where(path))
 
 
 def _path(target: str) -> str:

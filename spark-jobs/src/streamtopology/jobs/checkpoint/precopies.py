@@ -37,7 +37,7 @@ class Precopies:
         """The lease that `epoch` holds, if any."""
         path = _lease(epoch)
         data = self._store.find(path)
-        return None if data is None else records.lease_from(data, self._store.where(path))
+        return None if data is None else records.from_bytes(records.Lease, data, self._store.where(path))
 
     def leases(self) -> list[Lease]:
         """All leases that are held, by epoch."""
@@ -82,7 +82,7 @@ class Precopies:
         """The pre-copy of an old owner's part, None until it is finished."""
         path = f"{FOLDER}/{epoch}/{node}/{instance}.json"
         data = self._store.find(path)
-        return None if data is None else records.copied_part_from(data, self._store.where(path))
+        return None if data is None else records.from_bytes(records.CopiedPart, data, self._store.where(path))
 
     def part_done(self, epoch: int, part: CopiedPart) -> None:
         self._store.create(f"{FOLDER}/{epoch}/{part.node}/{part.instance}.json", records.to_bytes(part))
@@ -107,7 +107,7 @@ class Precopies:
         data = self._store.find(path)
         if data is None or not self._store.exists(_lease(epoch)):
             return None
-        return records.copied_from(data, self._store.where(path))
+        return records.from_bytes(records.Copied, data, self._store.where(path))
 
 
 def _lease(epoch: int) -> str:

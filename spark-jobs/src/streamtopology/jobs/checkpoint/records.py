@@ -9,19 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from streamtopology.contract.format_number import FORMAT, check_format
+from streamtopology.contract.wire_values import AnyFloat, from_wire, to_wire
 from streamtopology.jobs.checkpoint.errors import CheckpointError
-from streamtopology.jobs.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from streamtopology.routing.epochs import gradual_switch
-    from streamtopology.topology import RestoreMode
-else:
-    gradual_switch = LazyModule("streamtopology.routing.epochs.gradual_switch")
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
+from streamtopology.topology import RestoreMode
 
 RECORD_FORMAT = 1
 # The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too.
@@ -78,7 +74,7 @@ class BatchRecord:
     attempt: int
     epoch: int
     spark_batch: int
-    watermark: float | None
+    watermark: AnyFloat | None
     sources: Mapping[str, object]
     chooser_loads: Mapping[str, list[float]]
 
@@ -113,10 +109,10 @@ class CommitRecord:
     spark_batch: int
     state: Mapping[str, Mapping[int, StateRef]]
     outputs: Mapping[str, Sequence[str]]
-    watermark_after: float | None
-    max_event_times: Mapping[str, float]
+    watermark_after: AnyFloat | None
+    max_event_times: Mapping[str, AnyFloat]
     rows_in: int
-    switch: gradual_switch.GradualSwitch | None = None
+    switch: GradualSwitch | None = None
     end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
@@ -211,93 +207,35 @@ class Origin:
 
 def to_bytes(record: Header | BatchRecord | CommitRecord | Lease | CopiedPart | Copied | CopyHold | Origin) -> bytes:
     """The record as the content of one file."""
-    body = json.dumps(asdict(record))
+    body = json.dumps(to_wire(record))
     what = {FORMAT: RECORD_FORMAT, _KIND: type(record).__name__, "crc32": zlib.crc32(body.encode())}
     return f"{json.dumps(what)}\n{body}\n".encode()
 
 
-def header_from(data: bytes, path: str) -> Header:
-    return _read(data, path, Header, lambda wire: Header(**wire))
+def from_bytes(kind: type[Record], data: bytes, path: str) -> Record:
+    """The record in `data`; CheckpointError names `path` when it is damaged, of another kind or of another version."""
+    try:
+        first, body = _lines(data)
+        what = json.loads(first)
+        check_format(what if _KIND in what else {}, RECORD_FORMAT, path, _REMEDY, CheckpointError)
+        if what[_KIND] != kind.__name__ or what["crc32"] != zlib.crc32(body.encode()):
+            raise ValueError(f"not the {kind.__name__} that was written")
+        return from_wire(kind, json.loads(body))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
 
 
 def owner_from(data: bytes, path: str) -> Header:
     """The header as every version writes it, before and after this one: by it a checkpoint is deleted."""
     try:
-        _, body = _lines(data)
-        wire = json.loads(body)
-        return Header(str(wire["topology"]), str(wire["run"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return from_wire(Header, json.loads(_lines(data)[1]))
+    except ValueError as error:
         raise _damaged(path, error) from error
-
-
-def batch_record_from(data: bytes, path: str) -> BatchRecord:
-    return _read(data, path, BatchRecord, lambda wire: BatchRecord(**wire))
-
-
-def commit_record_from(data: bytes, path: str) -> CommitRecord:
-    return _read(data, path, CommitRecord, _commit_record)
-
-
-def lease_from(data: bytes, path: str) -> Lease:
-    return _read(data, path, Lease, lambda wire: Lease(**wire))
-
-
-def hold_from(data: bytes, path: str) -> CopyHold:
-    return _read(data, path, CopyHold, lambda wire: CopyHold(**wire))
-
-
-def origin_from(data: bytes, path: str) -> Origin:
-    return _read(data, path, Origin, lambda wire: Origin(**wire))
-
-
-def copied_part_from(data: bytes, path: str) -> CopiedPart:
-    return _read(data, path, CopiedPart, _copied_part)
-
-
-def copied_from(data: bytes, path: str) -> Copied:
-    return _read(data, path, Copied, lambda wire: Copied(**{**wire, "parts": tuple(map(_copied_part, wire["parts"]))}))
-
-
-def _copied_part(wire: dict[str, Any]) -> CopiedPart:
-    return CopiedPart(**{**wire, "files": tuple(CopiedFile(**file) for file in wire["files"])})
-
-
-def _commit_record(wire: dict[str, Any]) -> CommitRecord:
-    state = {
-        node: {int(instance): _state_ref(reference) for instance, reference in references.items()}
-        for node, references in wire["state"].items()
-    }
-    switch = wire["switch"]
-    read = {
-        "state": state,
-        "switch": None if switch is None else gradual_switch.GradualSwitch(**switch),
-        "end": SourceEnd(**wire["end"]),
-    }
-    return CommitRecord(**{**wire, **read})
-
-
-def _state_ref(wire: dict[str, Any]) -> StateRef:
-    return StateRef(**{**wire, "deltas": tuple(wire["deltas"])})
 
 
 def _lines(data: bytes) -> tuple[str, str]:
     first, body = data.decode().removesuffix("\n").split("\n")
     return first, body
-
-
-def _read(data: bytes, path: str, kind: type[Record], make: Callable[[dict[str, Any]], Record]) -> Record:
-    """The record in `data`; CheckpointError names `path` when it is damaged, of another kind or of another version."""
-    try:
-        first, body = _lines(data)
-        what, wire = json.loads(first), json.loads(body)
-        check_format(what if _KIND in what else {}, RECORD_FORMAT, path, _REMEDY, CheckpointError)
-        if what[_KIND] != kind.__name__ or what["crc32"] != zlib.crc32(body.encode()):
-            raise ValueError(f"not the {kind.__name__} that was written")
-        if missing := {each.name for each in fields(cast(Any, kind))} - wire.keys():
-            raise ValueError(f"without {', '.join(sorted(missing))}")
-        return make(wire)
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from error
 
 
 def _damaged(path: str, error: Exception) -> CheckpointError:

@@ -47,8 +47,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamtopology.jobs.driver.attempt_runner import Executor, Prefetched
 from streamtopology.jobs.plan.attempt import Attempt
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 
 
 @dataclass(frozen=True)

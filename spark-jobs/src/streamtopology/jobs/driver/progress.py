@@ -22,8 +22,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.plan.span import clock_of_this_host
 from streamtopology.routing.control.window import MIN_BATCHES
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import Placement
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 
 # The share of a batch's seconds from which on it is counted which keys follow each other: that costs every row some time.
 WORTH = 0.05

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamtopology.jobs.observe.outcome import LearningMessages
+from streamtopology.contract.stats import Messages
 from streamtopology.jobs.plan.results import LearningReport
 from streamtopology.routing.epochs.epoch import Route
 from streamtopology.routing.groupings import Chooser, make_chooser
@@ -49,12 +49,12 @@ def apply_knowledge(chooser: Chooser, route: Route, wire: Mapping[str, Any] | No
         chooser.learn(learning.read_knowledge(wire), schedulers)
 
 
-def messages(reports: Sequence[LearningReport]) -> dict[str, LearningMessages]:
+def messages(reports: Sequence[LearningReport]) -> dict[str, Messages]:
     """The number and bytes of reports by node, for nodes whose instances sent any."""
     sent: dict[str, list[int]] = {}
     for node, report in reports:
         sent.setdefault(node, []).append(len(json.dumps(report)))
-    return {node: LearningMessages(len(sizes), sum(sizes)) for node, sizes in sent.items()}
+    return {node: Messages(node, len(sizes), sum(sizes)) for node, sizes in sent.items()}
 
 
 def rehearse_learning(route: Route) -> Mapping[str, Any] | None:

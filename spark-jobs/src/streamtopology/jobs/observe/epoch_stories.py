@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from streamtopology.contract.epoch_story import EpochStory
 from streamtopology.contract.reasons import EpochCause
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.contract.stats import Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.load.key_label import with_labels
 

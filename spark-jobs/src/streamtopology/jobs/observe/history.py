@@ -14,71 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Generic, TypeVar
 
-from streamtopology.contract import stats
+from streamtopology.contract.page import RunEvent
 from streamtopology.contract.phases import Activity, Phase
-from streamtopology.contract.reason_text import describe
-from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, Hold, RemedyKind
+from streamtopology.contract.reasons import Binding, EpochReason, Hold
+from streamtopology.contract.stats import Rerouting, Slot
 from streamtopology.jobs.observe.divided import Divided, divided
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.routing.load.key_label import with_label, with_labels
-
-
-@dataclass(frozen=True)
-class SlotInfo:
-    """One executor slot of the run; `index` is the slot number that instances are placed on.
-
-    It is not `present` any more when the run continues without it; its number is not reused.
-    """
-
-    index: int
-    executor: str
-    class_name: str
-    cpu: float
-    present: bool = True
-
-
-@dataclass(frozen=True)
-class Rerouting:
-    """One re-routing of one operator, as `report.json` lists it (seconds, bytes; gains as shares of batch time).
-
-    `batch` is the first under the new epoch; state moved with that and the following, `batches` in all.
-    """
-
-    epoch: int
-    batch: int
-    operator: str
-    reason: EpochReason
-    keys_moved: int
-    bytes_moved: int
-    plan_seconds: float
-    published_to_active_seconds: float
-    predicted_gain: float
-    batches: int = 1
-    measured_gain: float | None = None
-
-    @property
-    def changes_shares(self) -> bool:
-        """True if rows go to the operator, or are read by the source, in other shares, which moves no keys."""
-        by_plan = any(stage.kind is RemedyKind.SHARES and stage.stage == self.operator for stage in self.reason.stages)
-        return by_plan or (self.operator == SOURCE and self.predicted_gain != 0)
-
-    def to_stats(self) -> stats.Reconfiguration:
-        """As `/stats` and `report.json` list it, with its reason as a text for people."""
-        return stats.Reconfiguration(**{**vars(self), "reason": describe(self.reason)})
-
-    @staticmethod
-    def from_stats(change: stats.Reconfiguration) -> Rerouting:
-        """The re-routing in an answer of `/stats`; of its reason only the text is known."""
-        return Rerouting(**{**vars(change), "reason": EpochReason.of_text(change.reason)})
-
-
-@dataclass(frozen=True)
-class RunEvent:
-    """Something a person should read: an executor lost, a plan not executed and why, a bad tuple set aside."""
-
-    at: float
-    batch: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +59,7 @@ class History:
     def __init__(
         self,
         topology: str,
-        slots: tuple[SlotInfo, ...],
+        slots: tuple[Slot, ...],
         policies: dict[str, str],
         clock: Callable[[], float] = time.monotonic,
         hides_keys: bool = False,
@@ -159,7 +101,7 @@ class History:
         """Call `listener(history)` after every change, in the thread that made it: the driver's, or one that has an event."""
         self._listeners.append(listener)
 
-    def slots_are(self, slots: Iterable[SlotInfo]) -> None:
+    def slots_are(self, slots: Iterable[Slot]) -> None:
         """Take note of the slots that there are now, those that are gone included."""
         now = tuple(slots)
         if now != self.slots:

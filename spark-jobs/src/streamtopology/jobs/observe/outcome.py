@@ -7,46 +7,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from streamtopology.contract.stats import Messages, NumberedBatch
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 # Batches at the start of a run that throughput leaves out: kernels compile and files are opened for the first time.
 WARMUP_BATCHES = 3
 
 
-@dataclass(frozen=True)
-class LearningMessages:
-    """Reports that an operator's instances sent to choosers that learn, and their size on the wire."""
-
-    count: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: LearningMessages) -> LearningMessages:
-        return LearningMessages(self.count + other.count, self.bytes + other.bytes)
-
-
-@dataclass(frozen=True)
-class BatchOutcome:
+@dataclass(frozen=True, kw_only=True)
+class BatchOutcome(NumberedBatch):
     """One committed batch.
 
-    `seconds` is the wall time from taking the batch to its commit record, failed attempts included; `rows` the source
-    rows read; `epoch` the newest by which all keys were routed, and while state is `moving` by portions to that of a later
-    one, the one before; `capacities` rows/s per operator and instance as the controller estimated them when the batch was
-    done; `rows_out` the rows that each sink got; `bound` the capacity bound by these capacities, 0 while none is known;
-    `remote_seconds` how long a row between two executors kept a link busy, as last measured, or 0.
+    `capacities`: rows/s per operator and instance as the controller estimated them when the batch was done; `rows_out`: the
+    rows that each sink got; `bound`: the capacity bound by these capacities, 0 while none is known; `remote_seconds`: how long
+    a row between two executors kept a link busy, as last measured, or 0.
     """
 
-    number: int
-    attempt: int
-    epoch: int
-    rows: int
-    seconds: float
-    committed_at: float
     reports: tuple[LoadReport, ...]
     source_reports: tuple[SourceReport, ...]
     capacities: dict[tuple[str, int], float] = field(default_factory=dict)
-    messages: dict[str, LearningMessages] = field(default_factory=dict)
+    messages: dict[str, Messages] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
-    moving: bool = False
     bound: float = 0.0
     remote_seconds: float = 0.0
 
@@ -56,30 +37,11 @@ class BatchOutcome:
 
     def without_keys(self) -> BatchOutcome:
         """Without the arrays per key and bucket (32 kB an instance and more); all totals stay."""
-        return replace(self, reports=tuple(_totals(report) for report in self.reports))
+        return replace(self, reports=tuple(report.without_keys() for report in self.reports))
 
 
 def _with_hidden_keys(report: LoadReport) -> LoadReport:
     return replace(report, heavy_labels=tuple(f"{key:016x}" for key in report.heavy_hashes.tolist()))
-
-
-def _totals(report: LoadReport) -> LoadReport:
-    return LoadReport(
-        report.operator,
-        report.instance,
-        report.slot,
-        report.rows,
-        report.busy_seconds,
-        report.task_seconds,
-        report.state_keys,
-        report.state_bytes,
-        report.late_rows,
-        report.bad_rows,
-        onward=report.onward,
-        parts_merged=report.parts_merged,
-        merge_seconds=report.merge_seconds,
-        rows_away=report.rows_away,
-    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +79,7 @@ class RunTotals:
     skipped_rows: Mapping[str, int] = field(default_factory=dict)
     filtered_rows: Mapping[str, int] = field(default_factory=dict)
     rows_out: Mapping[str, int] = field(default_factory=dict)
-    messages: Mapping[str, LearningMessages] = field(default_factory=dict)
+    messages: Mapping[str, Messages] = field(default_factory=dict)
 
     def plus(self, batch: BatchOutcome) -> RunTotals:
         """The sums with one more batch. The cost grows with the instances, not with the batches."""
@@ -146,7 +108,7 @@ class RunTotals:
             rows_out=_added(self.rows_out, batch.rows_out.items()),
             messages={
                 **self.messages,
-                **{name: self.messages.get(name, LearningMessages()) + m for name, m in batch.messages.items()},
+                **{name: self.messages.get(name, Messages(name)) + m for name, m in batch.messages.items()},
             },
         )
 

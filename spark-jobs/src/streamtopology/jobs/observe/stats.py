@@ -12,9 +12,9 @@ from streamtopology.contract.stats import (
     DriverRefusal,
     LiveExecutor,
     Locality,
-    Messages,
-    Slot,
+    NumberedBatch,
     Stats,
+    shared,
 )
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.observe.epoch_stories import epoch_stories
@@ -84,7 +84,7 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         epoch=last.epoch if last else None,
         batch=last.number if last else None,
         rows_per_second=recent_rate(batches),
-        slots=tuple(Slot(**vars(slot)) for slot in history.slots),
+        slots=history.slots,
         policies=history.policies,
         last_batch=_batch(last) if last else None,
         generation=standing.generation,
@@ -95,7 +95,7 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         refused=standing.refused,
         routing=routing.to_wire() if routing and routing.number != asked.routing else None,
         executors=tuple(standing.executors),
-        reconfigurations=tuple(change.to_stats() for change in history.reconfigurations[-MOST_RECONFIGURATIONS:]),
+        reconfigurations=history.reconfigurations[-MOST_RECONFIGURATIONS:],
         batches=() if asked.as_observed else tuple(_batch(batch) for batch in _with_few_reports(since)),
         lag_rows=standing.lag_rows,
         idle_seconds=history.idle_seconds,
@@ -131,13 +131,7 @@ def _with_few_reports(batches: Sequence[BatchOutcome]) -> Sequence[BatchOutcome]
 def _batch(batch: BatchOutcome, with_reports: bool = True) -> Batch:
     operators = dict.fromkeys(report.operator for report in batch.reports)
     return Batch(
-        number=batch.number,
-        epoch=batch.epoch,
-        rows=batch.rows,
-        seconds=batch.seconds,
-        committed_at=batch.committed_at,
-        attempt=batch.attempt,
-        moving=batch.moving,
+        **shared(NumberedBatch, batch),
         remote_seconds=batch.remote_seconds,
         imbalance={operator: imbalance(batch, operator) for operator in operators},
         **(_reports(batch) if with_reports else {}),
@@ -149,7 +143,7 @@ def _reports(batch: BatchOutcome) -> dict[str, Any]:
     return {
         "capacities": tuple(Capacity(*instance, capacity) for instance, capacity in sorted(batch.capacities.items())),
         "locality": tuple(Locality(*edge, share) for edge, share in locality(batch).items()),
-        "messages": tuple(Messages(operator, sent.count, sent.bytes) for operator, sent in batch.messages.items()),
+        "messages": tuple(batch.messages.values()),
         "reports": [report.to_wire() for report in batch.reports],
         "source_reports": [report.to_wire() for report in batch.source_reports],
     }

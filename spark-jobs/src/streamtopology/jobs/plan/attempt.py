@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
 from streamtopology.routing.epochs.placement import NOWHERE, Placement
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.routing.table.pouring import Pace
 
 

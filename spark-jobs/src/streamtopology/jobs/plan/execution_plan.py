@@ -7,18 +7,29 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
+from streamtopology.contract.wire_values import Form, WireError, from_wire, named, to_wire
 from streamtopology.jobs.plan.dag import Dag, compile_dag
 from streamtopology.routing.epochs.epoch import Epoch, EpochFormatError
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch, mixed_epoch
+from streamtopology.routing.epochs.gradual_switch import mixed_epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import most_instances, slot_names
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.topology import Level, Topology, difference, parse, to_manifest
 
 PLAN_FORMAT = 1
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 @dataclass(frozen=True)
@@ -29,11 +40,11 @@ class ExecutionPlan:
     been forgotten by then.
     """
 
-    topology: Topology
+    topology: Annotated[Topology, Form(to_manifest, parse)] = field(metadata=named("manifest"))
     epoch: Epoch
-    sources: Mapping[str, pa.Schema]
-    base_dir: Path
-    forgotten_until: Mapping[str, float] = field(default_factory=dict[str, float])
+    sources: Mapping[str, Annotated[pa.Schema, Form(_schema_text, _schema_of, str)]]
+    base_dir: Annotated[Path, Form(str, Path, str)] = field(metadata=named("baseDir"))
+    forgotten_until: Mapping[str, float] = field(default_factory=dict[str, float], metadata=named("forgottenUntil"))
 
     @property
     def placement(self) -> Placement:
@@ -85,24 +96,16 @@ class ExecutionPlan:
 
     def to_json(self) -> str:
         """The form in the checkpoint: one file per epoch, with everything that a worker needs to run it."""
-        schemas = {name: base64.b64encode(schema.serialize()).decode() for name, schema in self.sources.items()}
-        wire = {
-            FORMAT: PLAN_FORMAT,
-            "manifest": to_manifest(self.topology),
-            "epoch": self.epoch.to_wire(),
-            "sources": schemas,
-            "baseDir": str(self.base_dir),
-            "forgottenUntil": dict(self.forgotten_until),
-        }
-        return json.dumps(wire)
+        return json.dumps({FORMAT: PLAN_FORMAT, **to_wire(self)})
 
     @staticmethod
     def from_json(text: str) -> ExecutionPlan:
         wire = json.loads(text)
         check_format(wire, PLAN_FORMAT, "the plan of an epoch", ONE_VERSION, EpochFormatError)
-        schemas = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) for name, schema in wire["sources"].items()}
-        topology, epoch = parse(wire["manifest"]), Epoch.from_wire(wire["epoch"])
-        return ExecutionPlan(topology, epoch, schemas, Path(wire["baseDir"]), wire["forgottenUntil"])
+        try:
+            return from_wire(ExecutionPlan, wire)
+        except WireError as wrong:
+            raise EpochFormatError(f"the plan of an epoch does not hold: {wrong}") from wrong
 
 
 def _names(nodes: Iterable[str]) -> str:

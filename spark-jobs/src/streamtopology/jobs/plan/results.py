@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from streamtopology.contract.wire_values import AnyFloat
 from streamtopology.jobs.checkpoint import StateRef
 from streamtopology.jobs.plan.span import Span
 from streamtopology.routing.load import working
@@ -75,7 +76,7 @@ class InstanceResult:
     adopted: Sequence[str] = ()
     learning_report: Mapping[str, Any] | None = None
     rows_out: Mapping[str, int] = field(default_factory=dict)
-    due: float | None = None
+    due: AnyFloat | None = None
     compacted: Compacted | None = None
     partial: str | None = None
 
@@ -91,7 +92,7 @@ class SourceResult:
     report: SourceReport
     span: Span
     set_aside: Sequence[Mapping[str, str]] = ()
-    event_times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    event_times: Mapping[str, Mapping[str, AnyFloat]] = field(default_factory=dict)
     read_bytes: Mapping[str, ReadBytes] = field(default_factory=dict)
 
 

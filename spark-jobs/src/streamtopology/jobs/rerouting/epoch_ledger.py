@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamtopology.contract.reasons import SOURCE, EpochReason
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.contract.stats import Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.rerouting.port import CommittedAttempt
 from streamtopology.routing.control.decisions import Outcome

@@ -21,7 +21,8 @@ from streamtopology.jobs.checkpoint.precopies import is_whole_after
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.movement import moving_state_bytes
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch, can_switch_gradually
+from streamtopology.routing.epochs.gradual_switch import can_switch_gradually
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.topology import Topology
 
 MOST_PORTIONS = 256

@@ -19,9 +19,10 @@ import numpy as np
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, EpochReason, Hold, HoldReason, RemedyKind
+from streamtopology.contract.stats import Slot
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.exchange.learning import messages
-from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.initial_routes import first_routes, measured_routes
@@ -313,7 +314,7 @@ class InProcessRouter:
         placement = self._active.placement
         cpu = self._cpu_of(placement.slots)
         self._history.slots_are(
-            SlotInfo(number, name, class_of(name), cpu[number], number in placement.present)
+            Slot(number, name, class_of(name), cpu[number], number in placement.present)
             for number, name in enumerate(placement.slots)
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
-from streamtopology.contract.stats import LiveExecutor
+from streamtopology.contract.stats import LiveExecutor, Slot
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord
 from streamtopology.jobs.checkpoint.location import checkpoint_uri
 from streamtopology.jobs.connectors.sinks.dead_letters import FOLDER as DEAD_LETTERS
@@ -27,7 +27,7 @@ from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME, Watermarks
-from streamtopology.jobs.observe.history import History, RunningBatch, SlotInfo
+from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
@@ -69,7 +69,7 @@ class RunOptions:
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
     """Return the history of a future run; its slots get their numbers with its first plan."""
     slots = executor_slots(topology)
-    infos = tuple(SlotInfo(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
+    infos = tuple(Slot(index, slot.name, slot.class_name, slot.cpu) for index, slot in enumerate(slots))
     return History(topology.name, infos, policies_of(topology), hides_keys=hides_keys)
 
 

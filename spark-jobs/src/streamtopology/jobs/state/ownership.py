@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.contract.wire_values import from_wire, to_wire
 from streamtopology.jobs.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -51,14 +52,10 @@ class Ownership:
 
     def marked(self, delta: pa.RecordBatch) -> pa.RecordBatch:
         """`delta`, which says that strangers are gone before its rows apply: some kilobytes instead of a row a key."""
-        wire = {"table": self.table.to_wire(), "instance": self.instance}
-        return delta.replace_schema_metadata({_METADATA: json.dumps(wire).encode()})
+        return delta.replace_schema_metadata({_METADATA: json.dumps(to_wire(self)).encode()})
 
     @staticmethod
     def of(delta: pa.RecordBatch) -> Ownership | None:
         """The ownership that `delta` was marked with, if any."""
         marked = (delta.schema.metadata or {}).get(_METADATA)
-        if marked is None:
-            return None
-        wire = json.loads(marked)
-        return Ownership(tables.RoutingTable.from_wire(wire["table"]), wire["instance"])
+        return None if marked is None else from_wire(Ownership, json.loads(marked))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from streamtopology.contract.formatting import count, counted, duration, percent, rate, size
+from streamtopology.contract.page import RunEvent
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, Hold, HoldReason
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.figures import (
     heaviest_operators,
     imbalance_before_and_after,
@@ -14,7 +16,7 @@ from streamtopology.jobs.observe.figures import (
     recent_rate,
     warm_throughput,
 )
-from streamtopology.jobs.observe.history import History, Rerouting, RunEvent
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 
 _LONG_SECONDS = 3.0

@@ -22,12 +22,13 @@ from matplotlib.transforms import blended_transform_factory
 from streamtopology.contract import formatting
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.reasons import SOURCE
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.figures import (
     operator_names,
     reports_of,
     warm_throughput,
 )
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, BatchOutcome
 from streamtopology.jobs.view.formatting import changed, shown_name, verdict
 from streamtopology.jobs.view.plot_labels import separate

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.figures import imbalance, locality
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 
 _INSTANCE = ("operator", "instance")

@@ -8,6 +8,8 @@ from statistics import median
 from typing import Any
 
 from streamtopology.contract import formatting
+from streamtopology.contract.stats import Messages
+from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.observe.figures import (
     after_warmup,
     heaviest_operators,
@@ -20,7 +22,7 @@ from streamtopology.jobs.observe.figures import (
     working_seconds,
 )
 from streamtopology.jobs.observe.history import History
-from streamtopology.jobs.observe.outcome import WARMUP_BATCHES, LearningMessages
+from streamtopology.jobs.observe.outcome import WARMUP_BATCHES
 from streamtopology.jobs.view.formatting import imbalance_change, shown_name
 
 # The two runs of a comparison, as `report.json` names them.
@@ -101,7 +103,7 @@ def build_report(
         ],
         "locality": _locality(history),
         "rerouting_count": history.rerouting_count,
-        "reconfigurations": [vars(change.to_stats()) for change in history.reconfigurations],
+        "reconfigurations": [to_wire(change) for change in history.reconfigurations],
         "check": asdict(_together([checked.check for checked in checks])) if checks else None,
         "checks": [{"run": checked.run, "operator": checked.operator, **asdict(checked.check)} for checked in checks],
     }
@@ -143,7 +145,8 @@ def _locality(history: History) -> list[dict[str, Any]]:
 
 def _messages(history: History, operator: str) -> dict[str, int]:
     """Reports to the operator's choosers over the whole run; none where these do not learn."""
-    return asdict(history.totals.messages.get(operator, LearningMessages()))
+    sent = history.totals.messages.get(operator, Messages(operator))
+    return {"count": sent.count, "bytes": sent.bytes}
 
 
 def _instances(history: History, operator: str) -> list[dict[str, Any]]:

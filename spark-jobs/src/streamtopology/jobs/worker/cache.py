@@ -21,7 +21,7 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.state import KeyedState, State
 from streamtopology.jobs.worker.compactor import Background, Compactor, InstanceKey, at_once, in_thread
 from streamtopology.jobs.worker.observers import Observers
-from streamtopology.routing.epochs.gradual_switch import GradualSwitch
+from streamtopology.routing.epochs.switch_progress import GradualSwitch
 
 Version = tuple[int, int]  # (batch, attempt)
 Adoption = tuple[int, GradualSwitch | None]  # the epoch that moves the pre-copied state, and how much of it has moved

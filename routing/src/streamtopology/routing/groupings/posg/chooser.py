@@ -20,8 +20,8 @@ class PosgChooser(LearningChooser):
     learning = Learning(
         make_observer=PosgObserver,
         nothing_known=lambda options: PosgKnowledge(),
-        read_report=reading("posg report", PosgReport.from_wire),
-        read_knowledge=reading("posg knowledge", PosgKnowledge.from_wire),
+        read_report=reading("posg report", PosgReport),
+        read_knowledge=reading("posg knowledge", PosgKnowledge),
     )
 
     def __init__(self, instances: Instances, loads: Floats, seed: int, options: Mapping[str, object]) -> None:

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from streamtopology.routing.groupings.chooser import Floats, Hashes
-from streamtopology.routing.groupings.learning import Knowledge, Observer
+from streamtopology.routing.groupings.learning import Knowledge, Observer, Report
 from streamtopology.routing.groupings.posg.instance import PosgInstance
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 from streamtopology.routing.load.sketches.count_min import dimensions
 
 
 @dataclass(frozen=True, eq=False)
-class PosgReport:
+class PosgReport(Report):
     """The report of one instance: `busy_seconds` of work since its last report, and `pair` (F and W) if sent since."""
 
     instance: int
     busy_seconds: float
     pair: CostSketch | None
-
-    def to_wire(self) -> dict[str, Any]:
-        pair = None if self.pair is None else self.pair.to_wire()
-        return {"instance": self.instance, "busy_seconds": self.busy_seconds, "pair": pair}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> PosgReport:
-        pair = None if wire["pair"] is None else CostSketch.from_wire(wire["pair"])
-        return cls(int(wire["instance"]), float(wire["busy_seconds"]), pair)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,19 +41,6 @@ class PosgKnowledge(Knowledge[PosgReport]):
             if report.pair is not None:
                 pairs[report.instance] = report.pair
         return PosgKnowledge(pairs, busy)
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "pairs": {str(instance): pair.to_wire() for instance, pair in self.pairs.items()},
-            "busy_seconds": {str(instance): seconds for instance, seconds in self.busy_seconds.items()},
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> PosgKnowledge:
-        return cls(
-            {int(instance): CostSketch.from_wire(pair) for instance, pair in wire["pairs"].items()},
-            {int(instance): float(seconds) for instance, seconds in wire["busy_seconds"].items()},
-        )
 
 
 class PosgObserver(Observer[PosgReport]):

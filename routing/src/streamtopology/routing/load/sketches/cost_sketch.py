@@ -6,7 +6,7 @@ smallest F (Listing III.2), as that one is shared with the fewest others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,15 +76,6 @@ class CostSketch:
         found = np.empty(len(hashes))
         _costs(kernel_input(hashes, np.uint64, "hashes"), self.frequencies.cells, self.cell_costs(empty), found)
         return found
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON-able form, read back by `from_wire`."""
-        return {"frequencies": self.frequencies.to_wire(), "times": self.times.to_wire()}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> CostSketch:
-        """ValueError or KeyError when `wire` is damaged."""
-        return cls(CountMin.from_wire(wire["frequencies"]), CountMin.from_wire(wire["times"]))
 
 
 @njit(cache=True, nogil=True)

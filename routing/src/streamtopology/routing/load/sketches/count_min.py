@@ -94,7 +94,7 @@ class CountMin:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> CountMin:
         """ValueError or KeyError when `wire` is damaged."""
-        return cls(unpack(wire, "cells", np.float64).reshape(int(wire["rows"]), -1))
+        return cls(unpack(wire["cells"], np.float64).reshape(int(wire["rows"]), -1))
 
 
 @njit(cache=True, nogil=True, inline="always")

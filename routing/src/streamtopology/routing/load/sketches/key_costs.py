@@ -6,18 +6,13 @@ more than the mean of all tuples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.load.array_codec import pack, unpack
+from streamtopology.routing.load.array_codec import Floats, Hashes
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
-
-Hashes = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
 
 # A key's cost is the mean of about as many of its last tuples: later ones count as much as all before them.
 MEMORY = 64
@@ -35,6 +30,11 @@ class KeyCosts:
     tuples: Floats
     seconds: Floats
     light: CostSketch
+
+    def __post_init__(self) -> None:
+        sizes = len(self.hashes), len(self.tuples), len(self.seconds)
+        if not sizes[0] == sizes[1] == sizes[2] <= self.capacity:
+            raise ValueError("{} keys with {} counts and {} times of {}".format(*sizes, self.capacity))
 
     @classmethod
     def empty(cls, capacity: int, rows: int, columns: int) -> KeyCosts:
@@ -100,25 +100,6 @@ class KeyCosts:
     def copy(self) -> KeyCosts:
         light = CostSketch(self.light.frequencies.copy(), self.light.times.copy())
         return KeyCosts(self.capacity, self.hashes, self.tuples.copy(), self.seconds.copy(), light)
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON-able form, read back by `from_wire`."""
-        return {
-            "capacity": self.capacity,
-            "hashes": pack(self.hashes),
-            "tuples": pack(self.tuples),
-            "seconds": pack(self.seconds),
-            "light": self.light.to_wire(),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> KeyCosts:
-        """ValueError or KeyError when `wire` is damaged."""
-        hashes, light = unpack(wire, "hashes", np.uint64), CostSketch.from_wire(wire["light"])
-        tuples, seconds = unpack(wire, "tuples", np.float64), unpack(wire, "seconds", np.float64)
-        if not len(hashes) == len(tuples) == len(seconds) <= int(wire["capacity"]):
-            raise ValueError(f"{len(hashes)} keys with {len(tuples)} counts and {len(seconds)} times of {wire['capacity']}")
-        return cls(int(wire["capacity"]), hashes, tuples, seconds, light)
 
     def _absorb(self, keys: Hashes, tuples: Floats, seconds: Floats) -> None:
         """Adds sorted, distinct keys; over the capacity, those with fewest tuples go to the sketch."""

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
+from streamtopology.contract.wire_values import from_wire, to_wire
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.files.file_log import FileLog
 from streamtopology.jobs.connectors.sources.files.stream import FileStream
@@ -38,7 +39,7 @@ def descriptor_stream(spark: SparkSession, specs: Iterable[SourceSpec], log: Pat
     not have begin at their `positions`, or else at their beginning.
     """
     spark.dataSource.register(DescriptorDataSource)
-    sources = json.dumps([spec.to_wire() for spec in specs])
+    sources = json.dumps([to_wire(spec) for spec in specs])
     reader = spark.readStream.format(FORMAT).option("sources", sources).option("log", str(log))
     return reader.option("positions", json.dumps(dict(positions))).load()
 
@@ -171,7 +172,7 @@ def open_stream(spec: SourceSpec, log: Path) -> OffsetStream:
 
 
 class DescriptorDataSource(DataSource):
-    """Options: `sources` (JSON list of `SourceSpec.to_wire()`), `log` (folder of the checkpoint) and `positions` (JSON)."""
+    """Options: `sources` (JSON list of `SourceSpec`), `log` (folder of the checkpoint) and `positions` (JSON)."""
 
     @classmethod
     def name(cls) -> str:
@@ -181,7 +182,7 @@ class DescriptorDataSource(DataSource):
         return SCHEMA
 
     def simpleStreamReader(self, schema: StructType) -> DescriptorStreamReader:  # noqa: N802 - Spark's name
-        specs = [SourceSpec.from_wire(wire) for wire in json.loads(self.options["sources"])]
+        specs = [from_wire(SourceSpec, wire) for wire in json.loads(self.options["sources"])]
         return DescriptorStreamReader(specs, Path(self.options["log"]), json.loads(self.options["positions"]))
 
 

@@ -106,23 +106,6 @@ class SourceSpec:
         format_ = cast(Kind, source.format)
         return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
 
-    def to_wire(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "format": self.format,
-            "schema": self.schema,
-            "options": dict(self.options),
-            "select": list(self.select),
-            "where": self.where,
-            "topology": self.topology,
-        }
-
-    @staticmethod
-    def from_wire(wire: Mapping[str, object]) -> SourceSpec:
-        fields = cast(dict, dict(wire))
-        fields["select"] = tuple(fields["select"])
-        return SourceSpec(**fields)
-
 
 @dataclass
 class Tally:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamtopology.contract.page import PageBatch
+from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.epoch_stories import by_epoch
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
-from streamtopology.jobs.observe.history import History, Rerouting
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.view.page.keys import ShownKey, heavy_keys

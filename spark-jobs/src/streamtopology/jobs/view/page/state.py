@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from streamtopology.contract.formatting import clipped
 from streamtopology.contract.page import (
     Distribution,
-    LastBatch,
     Page,
     PageBatch,
-    PageEvent,
     PageExecutor,
     PageExecutorClass,
+    RunEvent,
 )
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE
+from streamtopology.contract.stats import BatchFigures, Slot, shared
 from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, StageWork, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
-from streamtopology.jobs.observe.history import History, SlotInfo
+from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.speeds import speeds
 from streamtopology.jobs.observe.stats import Standing
@@ -75,11 +75,7 @@ def timeline_batch(batch: BatchOutcome, measured: MeasuredBatch) -> PageBatch:
     return PageBatch(
         number=batch.number,
         epoch=batch.epoch,
-        rows=batch.rows,
-        seconds=rounded(batch.seconds),
-        committed_at=round(batch.committed_at, 2),
-        attempt=batch.attempt,
-        moving=batch.moving,
+        **{**vars(_last_batch(batch)), "committed_at": round(batch.committed_at, 2)},
         bound=rounded(batch.bound or None),
         loads={str(slot): load for slot, load in loads.items()} if loads and not many else None,
         spread=spread(list(loads.values())) if many else None,
@@ -103,7 +99,7 @@ def build_page(
         run=run,
         now=now,
         topology=history.topology,
-        phase=str(history.activity),
+        activity=history.activity,
         verdict=verdict(history, recorded.balance, loads, tolerance),
         mode=topology.rebalance.mode if topology is not None else None,
         tolerance=tolerance if topology is not None else None,
@@ -134,14 +130,14 @@ def build_page(
     )
 
 
-def _events(history: History) -> tuple[PageEvent, ...]:
+def _events(history: History) -> tuple[RunEvent, ...]:
     """The newest, oldest first: one may have been noted later than others that happened after it."""
     newest = sorted(history.events, key=lambda event: event.at)[-MOST_EVENTS:]
-    return tuple(PageEvent(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
+    return tuple(RunEvent(one.at, one.batch, clipped(one.text, _MOST_EVENT)) for one in newest)
 
 
-def _last_batch(batch: BatchOutcome) -> LastBatch:
-    return LastBatch(batch.rows, rounded(batch.seconds), batch.committed_at, batch.attempt, batch.moving)
+def _last_batch(batch: BatchOutcome) -> BatchFigures:
+    return BatchFigures(**{**shared(BatchFigures, batch), "seconds": rounded(batch.seconds)})
 
 
 def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[str, ...]:
@@ -155,15 +151,15 @@ def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[st
     return tuple(sorted((stage for stage in work if stage not in unplaced), key=lambda stage: place.get(stage, len(order))))
 
 
-def _classes(present: Iterable[SlotInfo]) -> tuple[PageExecutorClass, ...]:
-    slots: dict[str, list[SlotInfo]] = {}
+def _classes(present: Iterable[Slot]) -> tuple[PageExecutorClass, ...]:
+    slots: dict[str, list[Slot]] = {}
     for slot in present:
         slots.setdefault(slot.class_name, []).append(slot)
     return tuple(PageExecutorClass(name, of_class[-1].cpu, len(of_class)) for name, of_class in slots.items())
 
 
 def _executors(
-    present: Mapping[int, SlotInfo], by_slot: Mapping[int, float], loads: Loads, last: BatchOutcome | None, many: bool
+    present: Mapping[int, Slot], by_slot: Mapping[int, float], loads: Loads, last: BatchOutcome | None, many: bool
 ) -> tuple[PageExecutor, ...]:
     """All by their number, or, of many, the most loaded first."""
     chosen = sorted(present)
@@ -192,7 +188,7 @@ def _executors(
     )
 
 
-def _distribution(present: Mapping[int, SlotInfo], by_slot: Mapping[int, float], tolerance: float) -> Distribution:
+def _distribution(present: Mapping[int, Slot], by_slot: Mapping[int, float], tolerance: float) -> Distribution:
     edges = tuple(round(_BIN * edge, 2) for edge in range(_BINS + 1))
     classes: dict[str, list[int]] = {}
     for slot, load in by_slot.items():
