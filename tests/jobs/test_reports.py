@@ -27,17 +27,17 @@ from streamtopology.routing.load.load_report import LoadReport, SourceReport
 INSTANCE = InstanceResult(
     LoadReport("counts", 2, 1, 10, 0.5, 0.6),
     "state/counts/2/7-1.delta",
-    {"sink": ["a", "b"]},
+    {"sink": ("a", "b")},
     "dead",
     Span("boot", 12.0, 12.5),
-    ["copy"],
+    ("copy",),
     {"busy": 1},
     compacted=Compacted(StateRef(None, ("state/counts/2/5-1.delta",), 3, 100), snapshot="state/counts/2/5-1.snapshot"),
 )
 SOURCE = SourceResult(
-    SourceReport(1, 50, 0.9, 0.9, {"s": 3.0}, bad_rows={"s": 1}), Span("boot", 12.0, 13.0), [{"input": "s", "reason": "why"}]
+    SourceReport(1, 50, 0.9, 0.9, {"s": 3.0}, bad_rows={"s": 1}), Span("boot", 12.0, 13.0), ({"input": "s", "reason": "why"},)
 )
-MOVED = MovedState([("counts", 3, 100), ("sums", 1, 8)])
+MOVED = MovedState((("counts", 3, 100), ("sums", 1, 8)))
 FAILURE = TaskFailure("operator 'counts', instance 2", "no", FailureKind.PRECOPY_UNUSABLE, "Traceback")
 
 
@@ -53,7 +53,7 @@ def test_result_of_instance_survives_the_way_to_the_driver() -> None:
     assert np.array_equal(back.report.bucket_rows, INSTANCE.report.bucket_rows)
     assert (back.delta, back.outputs, back.dead_letters) == (INSTANCE.delta, INSTANCE.outputs, INSTANCE.dead_letters)
     assert back.compacted == INSTANCE.compacted
-    assert (back.span, back.adopted, back.learning_report) == (INSTANCE.span, ["copy"], {"busy": 1})
+    assert (back.span, back.adopted, back.learning_report) == (INSTANCE.span, ("copy",), {"busy": 1})
 
 
 def test_unknown_report_names_the_likely_cause() -> None:

@@ -150,7 +150,7 @@ def test_a_checkpoint_lives_in_it(uri: str) -> None:
         Checkpoint.open(uri, "flights")
     rows = pa.record_batch({"k": ["a", "b"]})
     delta, output = checkpoint.write_delta("n", 0, 7, 1, rows), checkpoint.stage_output("n", 0, 7, 1, [rows])
-    record = CommitRecord(7, 1, 1, 7, {"n": {0: StateRef(None, (delta,), 2, 20)}}, {"out": [output]}, None, {}, 2)
+    record = CommitRecord(7, 1, 1, 7, {"n": {0: StateRef(None, (delta,), 2, 20)}}, {"out": (output,)}, None, {}, 2)
     assert checkpoint.commit(record)
     assert not checkpoint.commit(record)
     assert Checkpoint.attach(uri).last_commit() == record
