@@ -99,6 +99,7 @@ class CommitRecord:
     spark_batch: Spark's newest batch that is read completely; -1: none.
     end: where it ends in the sources. switch: the state of a gradual switch to its epoch; None for a switch as a whole.
     partials: by node, parts of keys' state that the next batch takes in.
+    within_range: later batches read the rest of what Spark planned; until then the watermark stays that before the range.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
     seconds.
     """
@@ -115,6 +116,7 @@ class CommitRecord:
     switch: GradualSwitch | None = None
     end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    within_range: bool = False
 
     @property
     def epochs(self) -> tuple[int, ...]:

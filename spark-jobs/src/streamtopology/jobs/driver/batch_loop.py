@@ -99,7 +99,8 @@ class BatchLoop:
             plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
             self.progress.commit, self.progress.plan = commit, plan
             attempts = self.checkpoint.batch_records(commit.batch)
-            self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed_until(commit, attempts))
+            closed = closed_until(commit, attempts)
+            self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed, commit.within_range)
             for record in attempts:
                 self.progress.knowledge.restore(record.chooser_loads)
             self.publisher.publish_again(commit, plan.topology)
@@ -175,7 +176,10 @@ class BatchLoop:
         """
         last = self.progress.commit
         if last is not None:
-            self._run_until_committed(self._begin(BatchInput(last.spark_batch, end=last.end, flush=flush, final=final)))
+            within = last.within_range and not final
+            spark_batch = last.spark_batch + 1 if within else last.spark_batch
+            given = BatchInput(spark_batch, end=last.end, is_whole=not within, flush=flush, final=final)
+            self._run_until_committed(self._begin(given))
 
     @property
     def is_due(self) -> bool:
@@ -288,6 +292,7 @@ class BatchLoop:
             attempt=number,
             flush=given.flush or attempt.flush,
             final=given.final,
+            watermark=attempt.watermark if given.is_whole else attempt.closed_until,
             most_bytes=attempt.most_bytes if given.is_limited else None,
             blobs=self.progress.sizes.blobs(batch.parts, batch.plan),
         )
@@ -358,7 +363,10 @@ class BatchLoop:
             self.trace(lambda: batch_span(batch, done))
 
     def _commit(self, batch: BatchInProgress, attempt: Attempt, results: Results) -> CommitRecord:
-        self.watermarks.advance(results.event_times, batch.input.poll)
+        if batch.input.is_whole:
+            self.watermarks.advance(results.event_times, batch.input.poll)
+        else:
+            self.watermarks.hear(results.event_times)
         if attempt.final:
             self.watermarks.end()
         outputs = staged_outputs(results)
@@ -378,6 +386,7 @@ class BatchLoop:
             switch=attempt.switch,
             end=batch.input.end,
             partials=results.partials,
+            within_range=not batch.input.is_whole,
         )
         if not self.checkpoint.commit(commit):
             raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")

@@ -50,16 +50,21 @@ class Watermarks:
         self._heard: set[_Partition] = set()
         self._watermark: float | None = None
         self._closed_until: float | None = None
+        self._within_range = False
 
-    def restore(self, newest: Mapping[str, float], watermark: float | None, closed_until: float | None) -> None:
+    def restore(
+        self, newest: Mapping[str, float], watermark: float | None, closed_until: float | None, within_range: bool = False
+    ) -> None:
         """Restore what the newest commit has: `newest` in the form that `newest` returns, the watermark after its batch, and
-        the one by which the batch closed windows.
+        the one by which the batch closed windows. `within_range`: the batch was not the last one of its planned range.
         """
         self._closed_until = closed_until
         self._watermark = _latest(watermark, closed_until)
         times = {_Partition(*_parted(name)): time for name, time in newest.items()}
         self._newest = {partition: time for partition, time in times.items() if partition.source in self._marks}
-        self._move()
+        self._within_range = within_range
+        if not within_range:
+            self._move()
 
     def advance(self, seen: Mapping[str, Mapping[str, float]], poll: Poll | None) -> None:
         """Advance by a committed batch, in which sources and their partitions had these newest event times.
@@ -67,17 +72,26 @@ class Watermarks:
         `poll`: of the batch's rows and those of the batches before it that had none; None if nobody asked for rows, or if not
         all are read that a poll found, so that their absence says nothing.
         """
+        self.hear(seen)
+        self._within_range = False
         self._closed_until = self._watermark
-        heard = {_Partition(source, name): time for source, times in seen.items() for name, time in times.items()}
-        for partition, time in heard.items():
-            if partition.source in self._marks and is_event_time(time):
-                self._hear(partition, time)
-        self._heard |= heard.keys()
         if poll is not None:
             for partition in self._known() - self._heard:
                 self._found_nothing(partition, poll)
             self._heard.clear()
         self._move()
+
+    def hear(self, seen: Mapping[str, Mapping[str, float]]) -> None:
+        """Note the newest event times of a committed batch that is not the last one of its planned range.
+
+        The watermark stays that before the range until all of it is read: where it is cut must not decide what is late.
+        """
+        self._within_range = True
+        heard = {_Partition(source, name): time for source, times in seen.items() for name, time in times.items()}
+        for partition, time in heard.items():
+            if partition.source in self._marks and is_event_time(time):
+                self._hear(partition, time)
+        self._heard |= heard.keys()
 
     def end(self) -> None:
         """End the input for good: any row with an event time is late from now on."""
@@ -97,7 +111,9 @@ class Watermarks:
         return self._closed_until
 
     def has_passed(self, due: float | None) -> bool:
-        """True if the watermark has passed `due` and moved since the newest batch closed windows."""
+        """True if the watermark has passed `due` and moved since the newest batch closed windows; never within a range."""
+        if self._within_range:
+            return False
         watermark = self._watermark
         return watermark is not None and watermark != self._closed_until and due is not None and due <= watermark
 
