@@ -48,7 +48,7 @@ class SparkStream:
 
     @property
     def status(self) -> dict[str, bool]:
-        return {"isDataAvailable": True}
+        return {"isDataAvailable": True, "isTriggerActive": True}
 
     def stop(self) -> None:
         self._stopping.set()
