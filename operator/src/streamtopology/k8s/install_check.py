@@ -121,8 +121,8 @@ async def _status_is_written(api: Api, namespace: str, sleep: Sleep) -> None:
     finally:
         await api.delete(names.TOPOLOGY, namespace, made["name"], made["uid"])
     raise NotInstalled(
-        f"the operator leads, but has written no status of StreamTopology {namespace}/{made['name']} in {STATUS_PATIENCE} s, as "
-        "where it lacks a right (rbac.create): its log names it"
+        f"the operator leads, but has written no status of StreamTopology {namespace}/{made['name']} in {STATUS_PATIENCE} s: "
+        "if it lacks a right (rbac.create), its log names it"
     )
 
 
