@@ -42,7 +42,7 @@ _HUGE = pa.decimal128(38)
 # times without a zone. Their names and those to cast them to.
 _UNLIKE_ARROWS = {
     "uhugeint": ("UHUGEINT", "HUGEINT, DOUBLE or VARCHAR"),
-    "bit": ("BIT", "VARCHAR or BIGINT"),
+    "bit": ("BIT", "VARCHAR"),
     "time with time zone": ("TIMETZ", "TIME or VARCHAR"),
     "variant": ("VARIANT", "JSON or VARCHAR"),
     "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),

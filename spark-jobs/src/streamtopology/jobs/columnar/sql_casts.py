@@ -21,12 +21,12 @@ _TEXT, _TRIED_TEXT, _WHOLE = "cast as text", "try_cast as text", "cast as intege
 _DECODED = "CASE WHEN encode(decode(x, 'replace')) = x THEN decode(x, 'replace')"
 _SHOWN = "hex(x[1:40])"
 # What is no whole number is made a text that no integer is cast from, which then names it.
-_WHOLE_TEXT = "CASE WHEN regexp_full_match(trim(x, e' \\t\\n\\r'), '[+-]?[0-9]+') THEN x ELSE x || ' (no whole number)' END"
+_WHOLE_TEXT = "CASE WHEN regexp_full_match(trim(x, e' \\t\\n\\r'), '[+-]?[0-9]+') THEN x ELSE '''' || x || ''' is no whole number' END"
 MACROS = (
     f"CREATE MACRO \"{_TEXT}\"(x BLOB) AS {_DECODED} WHEN x IS NOT NULL THEN error('{NOT_UTF8}' || {_SHOWN}) END, "
     "(x) AS CAST(x AS VARCHAR)",
     f'CREATE MACRO "{_TRIED_TEXT}"(x BLOB) AS {_DECODED} END, (x) AS TRY_CAST(x AS VARCHAR)',
-    f'CREATE MACRO "{_WHOLE}"(x VARCHAR) AS {_WHOLE_TEXT}, (x BOOLEAN) AS x, (x BIT) AS x, (x) AS trunc(x)',
+    f'CREATE MACRO "{_WHOLE}"(x VARCHAR) AS {_WHOLE_TEXT}, (x BOOLEAN) AS x, (x TIMESTAMPTZ) AS x, (x) AS trunc(x)',
 )
 _TEXTS = {"varchar", "string", "text", "char", "bpchar", "nvarchar"}
 _INTEGERS = {
@@ -45,10 +45,26 @@ def with_casts_of_spark(sql: str) -> str:
     tree = json.loads(_parsed("SELECT json_serialize_sql(?)", sql))
     if tree["error"] or len(tree["statements"]) != 1:
         return sql
+    names = _names(tree["statements"][0]["node"])
     casts = [node for node in _nodes(tree) if node.get("class") == "CAST"]
     if not any([_rewrite(cast) for cast in casts]):
         return sql
+    for expression, name in names:
+        expression["alias"] = name
     return _parsed("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
+
+
+def _names(select: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The expressions with a cast in a SELECT that have no name, and the names that DuckDB gives them."""
+    without = [one for one in select.get("select_list", ()) if not one["alias"]]
+    return [(one, _text_of(one)) for one in without if any(node.get("class") == "CAST" for node in _nodes(one))]
+
+
+def _text_of(expression: dict[str, Any]) -> str:
+    """The expression as DuckDB writes it."""
+    tree = json.loads(_parsed("SELECT json_serialize_sql(?)", "SELECT NULL"))
+    tree["statements"][0]["node"]["select_list"] = [expression]
+    return _parsed("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree)).removeprefix("SELECT ")
 
 
 def _parsed(statement: str, text: str) -> str:
