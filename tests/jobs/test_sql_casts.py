@@ -84,7 +84,7 @@ def test_bytes_taken_for_text_without_a_cast_are_refused(expression: str) -> Non
         output_schema(BYTES, [f"{expression} AS r"])
 
 
-@pytest.mark.parametrize("expression", ["value = 'Bern'", "hex(value)", "md5(value)", "to_base64(value)", "value", "len(parts)"])
+@pytest.mark.parametrize("expression", ["value = 'Bern'", "hex(value)", "md5(value)", "to_base64(value)", "len(parts)"])
 def test_bytes_that_stay_bytes_are_no_mistake(expression: str) -> None:
     assert len(result(expression, rows(b"Bern"))) == 1
 
@@ -94,14 +94,14 @@ def test_integers_are_cut_off_and_exact() -> None:
     for text, expected in [("x", 2), ("-x", -2), ("9007199254740993", 2**53 + 1), ("2.70::DECIMAL(38,2)", 2), ("true", 1)]:
         assert result(f"CAST({text} AS BIGINT)", batch) == [expected]
     assert result("CAST(NULL AS INT)", batch) == result("TRY_CAST('2.7' AS INT)", batch) == [None]
-    with pytest.raises(ExpressionError, match="'2.7' is no whole number"):
+    with pytest.raises(ExpressionError, match=r"'2\.7' is no whole number"):
         project(batch, ["CAST('2.7' AS INT) AS r"])
 
 
 def test_an_offset_in_a_text_is_kept() -> None:
     for kind in ("TIMESTAMP", "TIMESTAMP_MS"):
         found = result(f"CAST('2024-01-01T05:30:00+02:00' AS {kind})", rows(b""))
-        assert found == [datetime.datetime(2024, 1, 1, 3, 30)]  # noqa: DTZ001 - SQL's TIMESTAMP has no zone
+        assert found == [datetime.datetime(2024, 1, 1, 3, 30)]
 
 
 def test_a_column_without_a_name_keeps_the_name_of_its_text() -> None:

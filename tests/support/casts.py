@@ -33,12 +33,15 @@ _INSTANTS = [
     datetime.datetime(2024, 1, 1, 5, 30, 0, 123456, tzinfo=datetime.UTC),
     datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=datetime.UTC),
 ]
+_BYTES = [*(text.encode() for text in ("abc", "Zürich", "東京 😀", '{"a": "\\x"}', "", "a\\b", "\0")), b"\xff\xfe", b"a\xc3"]
+_OTHER_TEXTS = ["true", "T", "yes", "on", "1", "no", "Zürich", "a\\b"]
+_DECIMALS = [Decimal(text) for text in ("0.00", "2.50", "2.70", "-2.70", "99999999.99")]
 _VALUES: dict[str, pa.Array] = {
-    "BINARY": pa.array([b"abc", "Zürich".encode(), "東京 😀".encode(), b'{"a": "\\x"}', b"", b"a\\b", b"\x00", b"\xff\xfe", b"a\xc3"]),
-    "STRING": pa.array([*_WHOLE_TEXTS, *_OTHER_NUMBERS, *_DATES, *_TIMES, "true", "T", "yes", "on", "1", "no", "Zürich", "a\\b"]),
+    "BINARY": pa.array(_BYTES),
+    "STRING": pa.array([*_WHOLE_TEXTS, *_OTHER_NUMBERS, *_DATES, *_TIMES, *_OTHER_TEXTS]),
     "DOUBLE": pa.array(_REALS, pa.float64()),
     "FLOAT": pa.array(_REALS, pa.float32()),
-    "DECIMAL(10,2)": pa.array([Decimal(text) for text in ("0.00", "2.50", "2.70", "-2.70", "99999999.99")], pa.decimal128(10, 2)),
+    "DECIMAL(10,2)": pa.array(_DECIMALS, pa.decimal128(10, 2)),
     "INT": pa.array(_INTS, pa.int32()),
     "BIGINT": pa.array([*_INTS, 2**31, 2**53 + 1, -(2**63)], pa.int64()),
     "BOOLEAN": pa.array([True, False]),

@@ -351,7 +351,7 @@ def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | 
 
 def _alone(select: Sequence[str], where: str | None) -> list[tuple[list[str], str | None]]:
     """Each expression as a `select` and a `where` of its own."""
-    return [([text], None) for text in select] + ([] if where is None else [(["1"], where)])
+    return [*(([text], None) for text in select), *([] if where is None else [(["1"], where)])]
 
 
 def _fault(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None) -> duckdb.Error | None:

@@ -21,7 +21,8 @@ _TEXT, _TRIED_TEXT, _WHOLE = "cast as text", "try_cast as text", "cast as intege
 _DECODED = "CASE WHEN encode(decode(x, 'replace')) = x THEN decode(x, 'replace')"
 _SHOWN = "hex(x[1:40])"
 # What is no whole number is made a text that no integer is cast from, which then names it.
-_WHOLE_TEXT = "CASE WHEN regexp_full_match(trim(x, e' \\t\\n\\r'), '[+-]?[0-9]+') THEN x ELSE '''' || x || ''' is no whole number' END"
+_IS_WHOLE = "regexp_full_match(trim(x, e' \\t\\n\\r'), '[+-]?[0-9]+')"
+_WHOLE_TEXT = f"CASE WHEN {_IS_WHOLE} THEN x ELSE '''' || x || ''' is no whole number' END"
 MACROS = (
     f"CREATE MACRO \"{_TEXT}\"(x BLOB) AS {_DECODED} WHEN x IS NOT NULL THEN error('{NOT_UTF8}' || {_SHOWN}) END, "
     "(x) AS CAST(x AS VARCHAR)",
@@ -46,8 +47,8 @@ def with_casts_of_spark(sql: str) -> str:
     if tree["error"] or len(tree["statements"]) != 1:
         return sql
     names = _names(tree["statements"][0]["node"])
-    casts = [node for node in _nodes(tree) if node.get("class") == "CAST"]
-    if not any([_rewrite(cast) for cast in casts]):
+    rewritten = [node for node in _nodes(tree) if node.get("class") == "CAST" and _rewrite(node)]
+    if not rewritten:
         return sql
     for expression, name in names:
         expression["alias"] = name
