@@ -97,7 +97,7 @@ class Compared:
         ordered = sorted(self.differences, key=lambda one: one.ours == ERROR)
         shown = "; ".join(f"`{one.value}`: {one.spark}, here {one.ours}" for one in ordered[:_MORE_THAN_A_CELL])
         more = len(ordered) - _MORE_THAN_A_CELL
-        return f"| {self.kind} to {self.target} | {self.verdict} | {shown}{f'; {more} more' if more > 0 else ''} |"
+        return f"| `{self.kind}` to `{self.target}` | {self.verdict} | {shown}{f'; {more} more' if more > 0 else ''} |"
 
 
 def compare(spark: SparkSession, kind: str, target: str) -> Compared:
