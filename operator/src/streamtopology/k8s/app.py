@@ -30,6 +30,7 @@ from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.io.server_clock import ServerClock
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.unwatched import report_unwatched
@@ -98,24 +99,23 @@ async def operate(
         queue.add(topology)
         snapshots.wake(topology)
 
-    cache = Cache(changed)
-    namespaces = settings.namespaces or (None,)
-    health = health or Health()
+    cache, namespaces, health = Cache(changed), settings.namespaces or (None,), health or Health()
     health.started(queue, namespaces)
     async with (
         ApiClient(access) as client,
         ApiClient(_for_watches(access, (len(WATCHED) + 1) * len(namespaces))) as watching,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
-        api, watched = Api(client, may_write=leads), Api(watching)
-        scraper = Scraper(session, planner, queue.add, clock)
-        not_created, ownership = NotCreated(api, clock), TopologyClaims(api, settings, clock)
+        dated = ServerClock(clock)
+        api, watched = Api(client, may_write=leads, hear=dated.hear), Api(watching)
+        scraper = Scraper(session, planner, queue.add, dated.now)
+        not_created, ownership = NotCreated(api, dated.now), TopologyClaims(api, settings, dated.now)
         spans = ReconcileSpans(metrics, clock, emit)
         applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, spans)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, dated.now, spans)
         if listed is not None:
             listed.follow(reconciler.manifests)
-        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, clock)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, dated.now)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
@@ -123,7 +123,7 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
-        unserved = partial(report_unwatched, api, applier, settings, clock)
+        unserved = partial(report_unwatched, api, applier, settings, dated.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             stopped = asyncio.Event()
