@@ -57,7 +57,8 @@ def _is_of_kafka(position: Any) -> bool:
 def _shown(position: Any) -> str:
     if not _is_of_kafka(position):
         return "1 file" if position == 1 else f"{position:,} files"
-    offsets = [f"offset {at} of {topic}/{partition}" for topic, parts in position.items() for partition, at in parts.items()]
+    read = {topic: of_topic["next"] for topic, of_topic in position.items()}
+    offsets = [f"offset {at} of {topic}/{partition}" for topic, parts in read.items() for partition, at in parts.items()]
     return ", ".join([*offsets[:_MOST_SHOWN], *(["..."] if len(offsets) > _MOST_SHOWN else [])])
 
 

@@ -164,10 +164,13 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka.stream import (
-            starting_offsets,  # keeps librdkafka out of other topologies
+        from streamtopology.jobs.connectors.sources.kafka.stream import (  # keeps librdkafka out of other topologies
+            starting_offsets,
+            topics_of,
         )
 
+        if "subscribe" in spec.options and not topics_of(spec):
+            add("subscribe", f"source {spec.name!r}: option subscribe names no topic")
         try:
             starting_offsets(spec)
         except SourceError as error:
