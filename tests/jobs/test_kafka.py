@@ -572,9 +572,29 @@ def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path)
     first = open_sink(sink_of(kafka_broker, topic), WRITER)
     first.publish(0, staged(tmp_path, 0))
     open_sink(sink_of(kafka_broker, topic), WRITER).publish(1, staged(tmp_path, 1))
-    with pytest.raises(SinkError, match="batch 2 not sent"):
+    with pytest.raises(SinkError) as refused:
         first.publish(2, staged(tmp_path, 2))
+    assert str(refused.value) == (
+        f"sink 'out-{topic}': batch 2 not sent to topic {topic}: a newer process publishes with its transactional.id, "
+        f"streamtopology-flights-out-{topic}-run-1, and Kafka refuses this one. So two processes run from one checkpoint, or "
+        "from copies of its folder. Stop one of them; a copy that has an id of its own is made with `streamtopology state clone`"
+    )
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6
+
+
+def test_checkpoints_of_one_topology_publish_side_by_side(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As dev and prod do on one broker, or a clone beside its original: they are other jobs, though of one name."""
+    topics = [kafka_broker.topic(), kafka_broker.topic()]
+    options = [{"kafka.bootstrap.servers": kafka_broker.servers, "topic": topic} for topic in topics]
+    jobs = [
+        open_sink(topology.Sink("out", "counts", "kafka", given), Writer("flights", run))
+        for given, run in zip(options, ("of-dev", "of-prod"), strict=True)
+    ]
+    for batch in range(3):
+        for sink in jobs:
+            sink.publish(batch, staged(tmp_path, batch))
+    for topic in topics:
+        assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
 
 
 _PUBLISHES_TWO = """
