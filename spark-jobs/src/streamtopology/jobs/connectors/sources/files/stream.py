@@ -28,6 +28,8 @@ from streamtopology.jobs.connectors.sources.files.partitions import outside_part
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 
 _SAMPLE_BYTES = 65_536
+# What a mark is of: each piece is a place to go to on a disk, so they are few.
+_PIECES, _PIECE_BYTES = 4, 32_768
 
 
 # Number of files that are read; or, within the file after them, [files, row group, row].
@@ -101,7 +103,8 @@ class FileStream:
             raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
         if status.st_size != file.size:
             return True
-        return file.mtime_ns != status.st_mtime_ns and file.mark != _mark(file.path, file.size)
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        return times != (file.mtime_ns, file.ctime_ns) and file.mark != _mark(file.path, file.size)
 
     def _refusal(self, path: str, finding: str) -> SourceError:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
@@ -252,7 +255,8 @@ def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
     status = os.stat(path)
     rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
     root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
-    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, _mark(path, status.st_size))
+    mark = _mark(path, status.st_size)
+    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, mark, status.st_ctime_ns)
 
 
 def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -271,11 +275,13 @@ def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int
 
 
 def _mark(path: str, size: int) -> int:
-    """A checksum of the file's first and last bytes."""
+    """A checksum of pieces of the file, from its first to its last bytes; of all of it if it is small."""
+    mark = 0
     with open(path, "rb") as file:
-        first = file.read(_SAMPLE_BYTES)
-        file.seek(max(size - _SAMPLE_BYTES, 0))
-        return zlib.crc32(file.read(_SAMPLE_BYTES), zlib.crc32(first))
+        for number in range(_PIECES):
+            file.seek(max(size - _PIECE_BYTES, 0) * number // (_PIECES - 1))
+            mark = zlib.crc32(file.read(_PIECE_BYTES), mark)
+    return mark
 
 
 def estimate_rows(path: str) -> int:
