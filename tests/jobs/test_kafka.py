@@ -392,6 +392,25 @@ def test_source_that_comes_back_needs_no_messages_that_were_read_before(kafka_br
     assert end["in"][topic]["next"] == {"0": 11}
 
 
+def test_run_goes_on_with_a_topic_that_was_created_again_only_where_that_is_allowed(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
+    given = counted_values(kafka_broker.servers, topic)
+    run_query(flow := Flow(tmp_path, given))
+    kafka_broker.create_again(topic)
+    kafka_broker.send(topic, [b"new-%d" % n for n in range(8)])
+    flow.start(given)
+    with pytest.raises(TopologyFailed, match=f"topic {topic} is not the one that was read"):
+        run_query(flow)
+    flow.start(counted_values(kafka_broker.servers, topic, failOnDataLoss="false"))
+    run_query(flow)
+    everything = [f"old-{n}" for n in range(5)] + [f"new-{n}" for n in range(8)]
+    assert {row["v"]: row["count"] for row in flow.state("n")} == dict.fromkeys(everything, 1)
+    assert [text.partition(";")[0] for text in flow.reported] == [f"source 'in': topic {topic} was deleted and created again"]
+
+
 # --- consumer group, for lag monitors
 
 

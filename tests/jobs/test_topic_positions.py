@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
     resolved,
 )
 from streamtopology.jobs.connectors.sources.validation import check
+from streamtopology.jobs.runtime.carried_positions import created_again
 from streamtopology.topology import Doubt, Source
 
 NOW = TopicNow("new", {"0": (0, 8), "1": (2, 9)})
@@ -56,6 +57,15 @@ def test_what_is_gone_is_named(position: TopicPosition, sentence: str) -> None:
 def test_position_learns_the_id_of_its_topic() -> None:
     assert further(at("", p0=5, p1=2), at("new", p0=3, p2=1)) == at("new", p0=5, p1=2, p2=1)
     assert further(at("new", p0=5), at("", p0=6)) == at("new", p0=6)
+
+
+def test_topic_that_was_created_again_is_said() -> None:
+    files = {"f": 5}
+    before = {**files, "s": {"t": at("old", p0=5), "u": at("", p0=5), "v": at("v", p0=5)}}
+    after = {"f": [6, 0, 1], "s": {"t": at("new", p0=1), "u": at("u", p0=6), "v": at("v", p0=6)}, "x": {"t": at("new", p0=1)}}
+    (text,) = created_again(before, after)
+    assert text.startswith("source 's': topic t was deleted and created again; it is read from its first message")
+    assert not list(created_again(files, after))
 
 
 def test_stream_begins_where_each_partition_says() -> None:

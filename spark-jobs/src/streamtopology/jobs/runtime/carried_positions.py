@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamtopology.jobs.checkpoint import CommitRecord
+from streamtopology.jobs.connectors.sources.kafka.positions import is_same
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.topology import Source, Topology
 
@@ -43,6 +44,18 @@ def returns(before: Topology, topology: Topology, last: CommitRecord) -> Iterato
                 f"source {source.name!r} was added again: it continues where it was left, after {where}; under another name it "
                 "is read from its start"
             )
+
+
+def created_again(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Return a sentence for each topic whose position in `after` is in another topic of its name than the one in `before`."""
+    for source, position in after.items():
+        was = before.get(source)
+        for topic in position.keys() & was.keys() if _is_of_kafka(position) and _is_of_kafka(was) else ():
+            if not is_same(was[topic]["id"], position[topic]["id"]):
+                yield (
+                    f"source {source!r}: topic {topic} was deleted and created again; it is read from its first message, and "
+                    "what was not read of the former one is gone (failOnDataLoss: false)"
+                )
 
 
 def _positions(last: CommitRecord) -> Mapping[str, Any]:
