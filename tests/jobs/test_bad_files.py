@@ -117,6 +117,22 @@ def test_file_replaced_with_its_size_and_time_is_another_one(place: int) -> None
     assert len(keys()) == count + 1, "of which nothing is committed is read as it is now"
 
 
+def changed(start: int) -> dict[str, list[str]]:
+    return DescriptorLog([spec(Path("in"))], Path("files"), Path("spark"), 0).changed({"s": start})
+
+
+def test_file_that_is_changed_after_it_was_read_is_named() -> None:
+    handed_out()
+    os.utime("in/b.parquet", (7, 7))
+    assert changed(2) == {}
+    put("in/a.parquet", [4, 3, 2, 1], 1)
+    assert changed(2) == {"s": [str(Path("in/a.parquet").absolute())]}
+    Path("in/a.parquet").unlink()
+    put("in/b.parquet", [9, 10], 2)
+    assert changed(2) == {"s": [str(Path("in/b.parquet").absolute())]}
+    assert changed(1) == {}, "of which nothing is committed"
+
+
 def test_replaced_file_is_not_read_from_the_one_that_was_open() -> None:
     part = Descriptor("s", "parquet", str(Path("in/a.parquet").absolute()), 0, 0, 2, 2)
     assert [row["key"] for row in rows_of([part], spec(Path("in")))] == [1, 2]

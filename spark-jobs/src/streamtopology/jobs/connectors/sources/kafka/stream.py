@@ -154,6 +154,10 @@ class KafkaStream:
         """Messages never change."""
         return False
 
+    def changed(self, start: Offsets) -> list[str]:
+        """Nothing: what was read cannot change."""
+        return []
+
     def cut(self, start: Offsets, end: Offsets, share: float) -> Offsets:
         begin = {topic: self._begin(start, topic, position) for topic, position in end.items()}
         planned = {topic: position["next"] for topic, position in end.items()}
