@@ -49,8 +49,8 @@ def returns(before: Topology, topology: Topology, last: CommitRecord) -> Iterato
 def created_again(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """Return a sentence for each topic whose position in `after` is in another topic of its name than the one in `before`."""
     for source, position in after.items():
-        was = before.get(source)
-        for topic in position.keys() & was.keys() if _is_of_kafka(position) and _is_of_kafka(was) else ():
+        was = before.get(source, {})
+        for topic in position.keys() & was.keys() if _is_of_kafka(position) else ():
             if not is_same(was[topic]["id"], position[topic]["id"]):
                 yield (
                     f"source {source!r}: topic {topic} was deleted and created again; it is read from its first message, and "
