@@ -199,6 +199,7 @@ def _scale_subresource(seen: Observation, scaled: Scaled) -> Object:
     return {
         "replicas": existing.replicas if existing is not None else desired,
         "selector": names.selector(chosen),
+        "class": scaled.class_name,
         "desired": desired,
     }
 

@@ -202,16 +202,20 @@ class Scaler:
 
     def __init__(self) -> None:
         self._scales = False
+        self._scaled: tuple[str, ...] = ()
         self._batches: deque[_Busy] = deque(maxlen=MOST_BATCHES)
         self._history: History = ()
         self._class_history: ClassHistory = ()
         self._judged_at = 0.0
 
     def configure(self, autoscale: Autoscale | None) -> None:
-        """Keep batches from now on, or none any more."""
+        """Keep batches from now on, or none any more. Numbers in the histories are of the classes that they were made for."""
         self._scales = autoscale is not None and autoscale.by == "Operator"
         if not self._scales:
             self._batches.clear()
+        scaled = tuple(one.name for one in autoscale.scaled) if autoscale is not None else ()
+        if scaled != self._scaled:
+            self._scaled, self._history, self._class_history = scaled, (), ()
 
     def observe(self, batch: ObservedBatch) -> None:
         if not self._scales:

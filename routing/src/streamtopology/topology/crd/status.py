@@ -97,9 +97,10 @@ def _autoscale() -> Schema:
         {
             "replicas": whole("Executors that the class has now, for the scale subresource."),
             "selector": text("The labels of its pods, for the scale subresource."),
+            "class": text("The class that the numbers are of."),
             "desired": whole("Executors that were decided on, within the bounds."),
             "classes": _list(
-                "Of several classes, in place of the three.",
+                "Of several classes, in place of the four.",
                 mapping(
                     "A class that is scaled.",
                     {
