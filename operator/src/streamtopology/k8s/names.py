@@ -29,7 +29,7 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 POD_SETTINGS = "streamtopology.dev/pod-settings"
 # Annotation of Deployment and StatefulSets: the image as we wrote it; a webhook may have written another into the pods.
 IMAGE = "streamtopology.dev/image"
-# Annotation of the driver's Deployment: the generation whose input has come to its end.
+# Annotation of the driver's Deployment: the run that has come to its end (decide/completion.py).
 COMPLETED = "streamtopology.dev/completed"
 
 CLASS = "streamtopology.dev/class"

@@ -10,6 +10,7 @@ from typing import Any
 from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
 from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.completion import Completion, read_completion
 from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.own_fields import Differences, own_values
 from streamtopology.k8s.instants import parse_time
@@ -48,7 +49,7 @@ class Workload(OwnedObject):
     """A Deployment or StatefulSet.
 
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
-    none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
+    none. `completed`: the run that has come to its end. `pod_content`: of its template; `pod_settings`: the
     digest that a StatefulSet has of the manifest's. `image`: as we wrote it; `resources`: of our own container. `revision`: a
     StatefulSet's name for its present template, "" until it has seen it; `restarted_at`: of the last `kubectl rollout restart`.
     """
@@ -56,7 +57,7 @@ class Workload(OwnedObject):
     replicas: int = 0
     failure: str = ""
     restart_generation: int | None = None
-    completed: int | None = None
+    completed: Completion | None = None
     pod_content: str = ""
     pod_settings: str = ""
     image: str = ""
@@ -164,14 +165,14 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         case "Deployment" | "StatefulSet":
             template = body["spec"]["template"]
             noted = mapping_at(template, "metadata", "annotations")
-            restart, completed = noted.get(names.RESTART_GENERATION), annotations.get(names.COMPLETED)
+            restart = noted.get(names.RESTART_GENERATION)
             container = _own_container(_containers(template))
             return Workload(
                 **common,
                 replicas=int(body["spec"].get("replicas", 1)),
                 failure=_failure(mapping_at(body, "status")),
                 restart_generation=_number(restart) if restart else None,
-                completed=_number(completed) if completed else None,
+                completed=read_completion(annotations.get(names.COMPLETED)),
                 pod_content=noted.get(names.POD_CONTENT, ""),
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
                 image=annotations.get(names.IMAGE, ""),

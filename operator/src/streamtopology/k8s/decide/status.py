@@ -126,8 +126,8 @@ def build(
         target = target_of(topology, rollout.epoch)
         change = present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now)
         report["intent"] = intent(change, why, steps)
-    if conditions.is_completed(seen, topology):
-        report["completed"] = seen.generation
+    if (ended := conditions.completion(seen, topology)) is not None:
+        report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:
         report["autoscale"] = _autoscale(seen, scaled)
     judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}

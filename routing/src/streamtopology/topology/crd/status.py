@@ -39,6 +39,7 @@ def status_schema() -> Schema:
             "reroutings": _list("The last re-routings, newest first.", _rerouting("One operator, re-routed.")),
             "recommendation": _recommendation(),
             "completed": whole("The metadata.generation under which the input came to its end."),
+            "completedFor": text("That generation, the last one since that was only a scale, and digests of their manifest."),
             "intent": _intent(),
             "autoscale": _autoscale(),
         },
