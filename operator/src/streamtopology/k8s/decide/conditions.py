@@ -26,6 +26,7 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
+from streamtopology.k8s.decide.asked_replicas import writers_quarrel
 from streamtopology.k8s.decide.completion import Completion, completed_now, read_completion, still_completed
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
@@ -136,9 +137,9 @@ def completion(seen: Observation, topology: Topology) -> Completion | None:
     if not topology.trigger.available_now:
         return None
     stats = seen.stats
-    if stats is not None and stats.activity.phase is Phase.DONE:
-        if stats.generation == seen.generation or _is_scaled_since(seen, stats.generation):
-            return completed_now(seen.manifest, stats.generation)
+    is_done = stats is not None and stats.activity.phase is Phase.DONE
+    if stats is not None and is_done and (stats.generation == seen.generation or _is_scaled_since(seen, stats.generation)):
+        return completed_now(seen.manifest, stats.generation)
     noted = (seen.driver.completed if seen.driver is not None else None, read_completion(seen.status.get("completedFor")))
     return next((still for known in noted if known and (still := still_completed(known, seen.manifest))), None)
 
@@ -270,7 +271,8 @@ def balanced(seen: Observation, topology: Topology) -> Condition:
 def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:
     """The worst of what is wrong while batches run, and how many other things are."""
     found = [*([problem] if problem else []), *_troubles(seen, topology, settled)]
-    found.sort(key=lambda trouble: trouble[0] == DegradedReason.CONTESTED)  # it hides nothing that waits for somebody
+    contested = (DegradedReason.CONTESTED, DegradedReason.REPLICAS_CONTESTED)
+    found.sort(key=lambda trouble: trouble[0] in contested)  # it hides nothing that waits for somebody
     if not found:
         return Condition(ConditionType.DEGRADED, "False", DegradedReason.AS_EXPECTED, "everything is as it should be")
     reason, message = found[0]
@@ -287,6 +289,8 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
     is_late = seen.changing_seconds > EPOCH_SECONDS
     if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and is_late:
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
+    if quarrel := writers_quarrel(seen):
+        yield DegradedReason.REPLICAS_CONTESTED, quarrel
     yield from _resize_troubles(seen, topology)
     for name, why in _classes_not_created(seen):
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"

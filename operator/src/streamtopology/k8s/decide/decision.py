@@ -18,6 +18,7 @@ from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions, lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
+from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
 from streamtopology.k8s.decide.attempts import allowed, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
 from streamtopology.k8s.decide.conditions import completion, is_completed
@@ -282,7 +283,8 @@ def _decision(
     target = _target(seen, topology, changing, settings)
     taken, delay = allowed(steps, seen.attempts, seen.now)
     removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
-    due = (delay, removal, evictions.seconds_to_oblivion(seen), CHANGING_SECONDS if changing else None)
+    fading = (evictions.seconds_to_oblivion(seen), seconds_to_peace(seen))
+    due = (delay, removal, *fading, CHANGING_SECONDS if changing else None)
     again = [seconds for seconds in due if seconds is not None]
     return Decision(taken, events, reported, target, min(again, default=None))
 

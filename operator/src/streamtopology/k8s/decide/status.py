@@ -20,6 +20,7 @@ from streamtopology.contract.stats import Rerouting, Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.answers import Gain
+from streamtopology.k8s.decide.asked_replicas import asked_replicas, unheeded
 from streamtopology.k8s.decide.autoscaling import Scaled, recorded
 from streamtopology.k8s.decide.conditions import Condition
 from streamtopology.k8s.decide.fields import items_at, mapping_at
@@ -130,6 +131,8 @@ def build(
         report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:
         report["autoscale"] = _autoscale(seen, scaled)
+    if scaled is not None and scaled.class_name:
+        report["asked"] = {"class": scaled.class_name, "numbers": [one.to_status() for one in asked_replicas(seen)]}
     judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}
     return report | {name: value for name, value in judged_by.items() if value is not None}
 
@@ -196,11 +199,13 @@ def _scale_subresource(seen: Observation, scaled: Scaled) -> Object:
     """`replicas` is the present number."""
     chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
     existing, desired = seen.stateful_set(scaled.class_name), scaled.replicas[scaled.class_name]
+    note = unheeded(seen, desired)
     return {
         "replicas": existing.replicas if existing is not None else desired,
         "selector": names.selector(chosen),
         "class": scaled.class_name,
         "desired": desired,
+        **({"unheeded": note} if note else {}),
     }
 
 

@@ -42,6 +42,7 @@ def status_schema() -> Schema:
             "completedFor": text("That generation, the last one since that was only a scale, and digests of their manifest."),
             "intent": _intent(),
             "autoscale": _autoscale(),
+            "asked": _asked(),
         },
     )
 
@@ -110,8 +111,22 @@ def _autoscale() -> Schema:
                     },
                 ),
             ),
+            "unheeded": text("Why a change of spec.autoscale.replicas changes nothing, where others decide."),
             "reason": text("The reason for this number, with the figures."),
             "at": _time("When that was decided."),
+        },
+    )
+
+
+def _asked() -> Schema:
+    return mapping(
+        "What others have asked for in spec.autoscale.replicas.",
+        {
+            "class": text("The class."),
+            "numbers": _list(
+                "The last numbers, the present one last.",
+                mapping("A number.", {"replicas": whole("Executors."), "at": _time("Since when.")}),
+            ),
         },
     )
 
