@@ -178,6 +178,8 @@ class FakeApi(Api):
             and of_kind == kind.kind
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+        if kind is names.TOPOLOGY and self.cluster.topology is not None and namespace in (None, NAMESPACE):
+            items.append(copy.deepcopy(self.cluster.topology))
         yield self._page(kind, items)
 
     async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
