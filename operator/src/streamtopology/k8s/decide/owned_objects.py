@@ -105,7 +105,8 @@ class Pod(OwnedObject):
     """A pod of the driver, an executor or a migration. `waiting`: the kubelet's reason and message for why it does not run.
 
     `since`: its creation, or its end if it is being deleted, in seconds since 1970. `node_lost`: it is being deleted because
-    its node is gone or unfit. `revision`: the StatefulSet's name for the template that it was made of.
+    its node is gone or unfit. `resources`: its limits, `requests`: what it asks for, as much unless admission has changed it.
+    `revision`: the StatefulSet's name for the template that it was made of.
     """
 
     component: str = ""
@@ -118,6 +119,7 @@ class Pod(OwnedObject):
     ready: bool = False
     node_lost: bool = False
     resources: Resources = (0.0, 0)
+    requests: Resources = (0.0, 0)
     pod_content: str = ""
     revision: str = ""
     restarted_at: str = ""
@@ -208,10 +210,10 @@ def resources_of(pod: Mapping[str, Any]) -> Resources:
     return _resources(_own_container(_containers(pod)))
 
 
-def _resources(container: Mapping[str, Any]) -> Resources:
-    limits = mapping_at(container, "resources", "limits")
+def _resources(container: Mapping[str, Any], kind: str = "limits") -> Resources:
+    amounts = mapping_at(container, "resources", kind)
     try:
-        return (parse_cpu(limits["cpu"]) if "cpu" in limits else 0.0, parse_memory(limits.get("memory", 0)))
+        return (parse_cpu(amounts["cpu"]) if "cpu" in amounts else 0.0, parse_memory(amounts.get("memory", 0)))
     except QuantityError:  # someone else wrote a form that we never write: unequal to anything of ours
         return (-1.0, -1)
 
@@ -244,6 +246,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
         resources=_resources(container),
+        requests=_resources(container, "requests"),
         pod_content=mapping_at(metadata, "annotations").get(names.POD_CONTENT, ""),
         revision=labels.get(names.POD_REVISION, ""),
         restarted_at=mapping_at(metadata, "annotations").get(names.RESTARTED_AT, ""),

@@ -181,8 +181,9 @@ def _class(seen: Observation, topology: Topology, index: int) -> Object:
         "cpu": format_cpu(executor.cpu),
         "memory": format_memory(executor.memory_bytes),
     }
-    if why := refusal(seen, executor):
-        report |= {"refusedFor": written(target(executor)), "refused": why}
+    if (refused := refusal(seen, executor)) is not None:
+        at = format_time(refused.at)
+        report |= {"refusedFor": written(target(executor)), "refused": refused.why, "refusedAt": at}
     return report
 
 

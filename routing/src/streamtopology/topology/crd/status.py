@@ -160,6 +160,7 @@ def _executor_class() -> Schema:
             "memory": text("Memory limit of each."),
             "refused": text("Why the API server does not resize its pods in place; they are replaced."),
             "refusedFor": text("The limits that it refused."),
+            "refusedAt": _time("When; an hour later it is asked again, if a pod still has other limits."),
         },
     )
 
