@@ -164,7 +164,7 @@ class FakeApi(Api):
         await asyncio.sleep(0)
         if kind is names.LEASE:
             renewed = self.cluster.leases.get(namespace) if name == LEASE_NAME else None
-            return None if renewed is None else {"spec": {"renewTime": format_time(renewed)}}
+            return None if renewed is None else {"spec": {"holderIdentity": namespace, "renewTime": format_time(renewed)}}
         found = self.cluster.topology if kind is names.TOPOLOGY else self.cluster.objects.get((kind.kind, name))
         return copy.deepcopy(found)
 
