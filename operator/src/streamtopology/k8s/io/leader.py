@@ -151,9 +151,9 @@ def held_by_another(lease: Object, release: str, namespace: str) -> str:
         return ""
     return (
         f"the release {owner!r} of the operator works in namespace {namespace} already ({holder} holds the lease "
-        f"{LEASE_NAME}), and a namespace has one: the release {release!r} does nothing. Change that one (helm upgrade "
-        f"{owner}), or remove this one (helm uninstall {release} -n {namespace}) and install it in a namespace of its own, with other "
-        "watchNamespaces"
+        f"{LEASE_NAME}), and a namespace has one: the release {release!r} does nothing. Change that one "
+        f"(helm upgrade {owner}), or remove this one (helm uninstall {release} -n {namespace}) and install it in a namespace "
+        "of its own, with other watchNamespaces"
     )
 
 
