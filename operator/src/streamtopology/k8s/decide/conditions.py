@@ -30,7 +30,7 @@ from streamtopology.k8s.decide.asked_replicas import writers_quarrel
 from streamtopology.k8s.decide.completion import Completion, completed_now, read_completion, still_completed
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
-from streamtopology.k8s.decide.resizing import why_replaced
+from streamtopology.k8s.decide.resizing import why_not_resized
 from streamtopology.k8s.decide.scaling import ready_executors
 from streamtopology.topology import Topology
 
@@ -324,7 +324,7 @@ def _resize_troubles(seen: Observation, topology: Topology) -> Iterator[tuple[st
         for pod in seen.pods("executor", executor.name):
             if pod.resizing and pod.resizing.reason in _RESIZES:
                 yield _RESIZES[pod.resizing.reason], f"pod {pod.name}: {pod.resizing.message or pod.resizing.reason}"
-        if why := why_replaced(seen, executor):
+        if why := why_not_resized(seen, executor):
             yield (
                 DegradedReason.RESIZE_REFUSED,
                 f"class {executor.name} is replaced pod by pod, because it cannot be resized in place: {why}",

@@ -54,7 +54,7 @@ def refused_now(seen: Observation, executor: ExecutorClass) -> str:
     return known.why if known is not None and seen.now - known.at < RETRY_SECONDS else ""
 
 
-def why_replaced(seen: Observation, executor: ExecutorClass) -> str:
+def why_not_resized(seen: Observation, executor: ExecutorClass) -> str:
     """The reason why pods of the class are replaced and not resized; empty where none is. One that was made of the present
     template and differs is left as it is (`mutated`)."""
     known, existing = refusal(seen, executor), seen.stateful_set(executor.name)
@@ -74,15 +74,19 @@ def _of_admission(pods: Sequence[Pod]) -> str:
     )
 
 
-def resizes(seen: Observation, topology: Topology) -> list[Step]:
-    """Resize steps for pods whose resources differ from their class's, unless the API server has just refused that."""
-    return [
-        Resize(pod.name, executor.name, target(executor))
-        for executor in topology.executors
-        if not refused_now(seen, executor)
-        for pod in _lasting(seen, executor)
-        if pod.resources != target(executor)
-    ]
+def resizes(seen: Observation, topology: Topology, contents: Mapping[str, str]) -> list[Step]:
+    """Resize steps for pods whose resources differ from their class's, unless the API server has just refused that.
+
+    A pod that is going to be replaced keeps its memory: its JVM has the heap that it started with.
+    """
+    steps: list[Step] = []
+    for executor in topology.executors:
+        cpu, memory = target(executor)
+        for pod in _lasting(seen, executor) if not refused_now(seen, executor) else ():
+            wanted = (cpu, memory if pod.pod_content == contents[executor.name] else pod.resources[1])
+            if pod.resources != wanted:
+                steps.append(Resize(pod.name, executor.name, wanted))
+    return steps
 
 
 def outdated(
@@ -101,12 +105,17 @@ def outdated(
             if _is_newest(pod, newest):
                 continue
             if pod.pod_content != content:
-                found.append((pod, "its template has changed"))
+                found.append((pod, _why_replaced(pod, executor)))
             elif restarted_at and pod.restarted_at != restarted_at:
                 found.append((pod, "kubectl rollout restart"))
             elif pod.resources != target(executor) and refused:
                 found.append((pod, f"it cannot be resized in place ({refused})"))
     return found
+
+
+def _why_replaced(pod: Pod, executor: ExecutorClass) -> str:
+    before, now = format_memory(pod.resources[1]), format_memory(executor.memory_bytes)
+    return f"memory {before} becomes {now}: a JVM takes its heap as it starts" if before != now else "its template has changed"
 
 
 def mutated(seen: Observation, topology: Topology, contents: Mapping[str, str], newest: Mapping[str, str]) -> tuple[str, ...]:

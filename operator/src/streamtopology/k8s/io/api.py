@@ -65,18 +65,28 @@ def always() -> bool:
     return True
 
 
+def _unheard(_date: str | None) -> None:
+    return None
+
+
 class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
-    `may_write` is called before every call that changes something: with several replicas, it is True on the leader.
+    `may_write` is called before every call that changes something: with several replicas, it is True on the leader. `hear`
+    gets the header `Date` of every answer.
     """
 
     def __init__(
-        self, client: ApiClient, request_seconds: float = REQUEST_SECONDS, may_write: Callable[[], bool] = always
+        self,
+        client: ApiClient,
+        request_seconds: float = REQUEST_SECONDS,
+        may_write: Callable[[], bool] = always,
+        hear: Callable[[str | None], None] = _unheard,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
+        self._hear = hear
 
     def within(self, seconds: float) -> Api:
         """The same with another timeout of a call."""
@@ -247,6 +257,7 @@ class Api:
             answer = await self._client.call_api(*request, _request_timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
+        self._hear(answer.response.headers.get("Date"))
         return answer.response
 
 

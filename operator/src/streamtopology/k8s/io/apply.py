@@ -258,7 +258,7 @@ def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:
 
 def _refused(reported: Object, refusal: ResizeRefusedError) -> Object:
     before = {name: value for name, value in reported.items() if name != "refusedAt"}
-    return {**before, "refusedFor": written(refusal.step.resources), "refused": refusal.why}
+    return {**before, "refusedFor": f"{reported['cpu']} CPU, {reported['memory']}", "refused": refusal.why}
 
 
 def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
