@@ -137,9 +137,9 @@ def completion(seen: Observation, topology: Topology) -> Completion | None:
     if not topology.trigger.available_now:
         return None
     stats = seen.stats
-    is_done = stats is not None and stats.activity.phase is Phase.DONE
-    if stats is not None and is_done and (stats.generation == seen.generation or _is_scaled_since(seen, stats.generation)):
-        return completed_now(seen.manifest, stats.generation)
+    ended = stats.generation if stats is not None and stats.activity.phase is Phase.DONE else None
+    if ended is not None and (ended == seen.generation or _is_scaled_since(seen, ended)):
+        return completed_now(seen.manifest, ended)
     noted = (seen.driver.completed if seen.driver is not None else None, read_completion(seen.status.get("completedFor")))
     return next((still for known in noted if known and (still := still_completed(known, seen.manifest))), None)
 

@@ -51,9 +51,9 @@ def place_of(uri: str, topology: Mapping[str, Any], namespace: str) -> StoragePl
     path, mount = max(around, key=lambda one: len(one[0]))
     if mount.get("subPathExpr"):
         return StoragePlace(namespace, folder)
-    volume = next((one for one in items_at(pod, "volumes") if one.get("name") == mount.get("name")), {})
+    volumes = {str(one.get("name")): one for one in items_at(pod, "volumes")}
     whose = str(mapping_at(topology, "metadata").get("name", ""))
-    identity, root = _volume(volume, namespace, whose)
+    identity, root = _volume(mapping_at(volumes, str(mount.get("name"))), namespace, whose)
     inner = _folder(f"{root}/{mount.get('subPath') or ''}/{folder[len(path) :]}")
     return StoragePlace(namespace, folder, identity, inner)
 
