@@ -130,9 +130,7 @@ def build(
     if (ended := conditions.completion(seen, topology)) is not None:
         report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:
-        report["autoscale"] = _autoscale(seen, scaled)
-    if scaled is not None and scaled.class_name:
-        report["asked"] = {"class": scaled.class_name, "numbers": [one.to_status() for one in asked_replicas(seen)]}
+        report |= _scaling(seen, scaled)
     judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}
     return report | {name: value for name, value in judged_by.items() if value is not None}
 
@@ -184,6 +182,14 @@ def _class(seen: Observation, topology: Topology, index: int) -> Object:
     if (refused := refusal(seen, executor)) is not None:
         at = format_time(refused.at)
         report |= {"refusedFor": written(target(executor)), "refused": refused.why, "refusedAt": at}
+    return report
+
+
+def _scaling(seen: Observation, scaled: Scaled) -> Object:
+    """The decided numbers, and of one class those that others have asked for."""
+    report: Object = {"autoscale": _autoscale(seen, scaled)}
+    if scaled.class_name:
+        report["asked"] = {"class": scaled.class_name, "numbers": [one.to_status() for one in asked_replicas(seen)]}
     return report
 
 
