@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 class LeaseApi(Api):
-    """An API server that has a Lease at most. `renewing`: each look finds it renewed."""
+    """An API server that has a Lease at most, and topologies with a status. `renewing`: each look finds it renewed."""
 
     def __init__(self, lease: Object | None = None, renewing: bool = False) -> None:
         self.lease = lease
@@ -39,13 +39,16 @@ class LeaseApi(Api):
         self.looks = 0
 
     async def get(self, kind: names.Kind, namespace: str, name: str) -> Object | None:
-        assert kind is names.LEASE
+        if kind is names.TOPOLOGY:
+            return {"status": {"conditions": [{"type": "Ready"}]}}
         self.looks += 1
         if self.lease is not None and self.renewing:
             self.lease["spec"]["renewTime"] = f"2026-01-01T00:00:{self.looks % 60:02}.000000Z"
         return copy.deepcopy(self.lease)
 
     async def create(self, kind: names.Kind, namespace: str, body: Object) -> Object:
+        if kind is names.TOPOLOGY:
+            return {"metadata": {"name": "made", "uid": "uid-1"}}
         if self.lease is not None:
             raise ApiError(409, "AlreadyExists", "it is there", kind.path(namespace))
         self.lease = copy.deepcopy(body)
@@ -57,6 +60,9 @@ class LeaseApi(Api):
 
     async def patch(self, kind: names.Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         return body
+
+    async def delete(self, kind: names.Kind, namespace: str, name: str, uid: str | None = None, at_once: bool = False) -> None:
+        return None
 
     async def pages(self, kind: names.Kind, namespace: str | None, selector: str = "") -> Any:
         yield ListPart([], "1", "")
