@@ -164,7 +164,7 @@ class FakeApi(Api):
         await asyncio.sleep(0)
         if kind is names.LEASE:
             renewed = self.cluster.leases.get(namespace) if name == LEASE_NAME else None
-            return None if renewed is None else {"spec": {"renewTime": format_time(renewed)}}
+            return None if renewed is None else {"spec": {"holderIdentity": namespace, "renewTime": format_time(renewed)}}
         found = self.cluster.topology if kind is names.TOPOLOGY else self.cluster.objects.get((kind.kind, name))
         return copy.deepcopy(found)
 
@@ -178,6 +178,8 @@ class FakeApi(Api):
             and of_kind == kind.kind
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+        if kind is names.TOPOLOGY and self.cluster.topology is not None and namespace in (None, NAMESPACE):
+            items.append(copy.deepcopy(self.cluster.topology))
         yield self._page(kind, items)
 
     async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:

@@ -70,6 +70,7 @@ capabilities: {drop: [ALL]}
 {{- define "streamtopology.environment" -}}
 - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: STREAMTOPOLOGY_RELEASE, value: {{ .Release.Name | quote }}}
 - {name: STREAMTOPOLOGY_WATCH_NAMESPACES, value: {{ join "," .Values.watchNamespaces | quote }}}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
@@ -110,9 +111,16 @@ priorityClassName: {{ . }}
 {{- if and .Values.metrics.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Refuses a release that would serve the namespaces of another one. It looks only where its user installs for the whole
+{{/* Refuses a second release in a namespace, which has one Lease, and one that would serve the namespaces of another. It looks only where its user installs for the whole
 cluster anyway: others may not read Deployments everywhere. `helm template` sees none. */}}
 {{- define "streamtopology.alone" -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- $theirs := default "" (index $labels "app.kubernetes.io/instance") -}}
+{{- if and (eq (default "" (index $labels "app.kubernetes.io/name")) "streamtopology-operator") (ne $theirs $.Release.Name) -}}
+{{- fail (printf "the release %s of the operator is in namespace %s already, and a namespace has one: change that one (helm upgrade %s), or install this one in a namespace of its own, with other watchNamespaces" $theirs $.Release.Namespace $theirs) -}}
+{{- end -}}
+{{- end -}}
 {{- if or .Values.crds.install (not .Values.watchNamespaces) -}}
 {{- range (lookup "apps/v1" "Deployment" "" "").items -}}
 {{- $labels := default dict .metadata.labels -}}

@@ -60,7 +60,15 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         async with ApiClient(access) as client:  # of its own: renewing waits for no other call's connection
-            await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
+            await leader.lead(
+                client,
+                settings.namespace,
+                settings.identity,
+                settings.lease_seconds,
+                work,
+                settings.release,
+                health.in_vain,
+            )
 
 
 async def _operate_and_plan(
@@ -188,8 +196,8 @@ async def serving(metrics: OperatorMetrics, settings: Settings, health: Health, 
         return _answer(health.problem)
 
     async def ready(_: web.Request) -> web.Response:
-        waits_for = health.waits_for
-        return _answer(waits_for and f"not ready: waits for {waits_for}")
+        unready = health.unready
+        return _answer(unready and f"not ready: {unready}")
 
     async def measured(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

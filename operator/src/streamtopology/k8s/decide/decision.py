@@ -18,9 +18,10 @@ from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions, lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
+from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
 from streamtopology.k8s.decide.attempts import allowed, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
-from streamtopology.k8s.decide.conditions import is_completed
+from streamtopology.k8s.decide.conditions import completion, is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.own_fields import Differences, differences
@@ -36,7 +37,7 @@ from streamtopology.k8s.decide.revisions import (
     running_image,
     upgrade,
 )
-from streamtopology.k8s.decide.rollout import Rollout, is_pending, roll_out
+from streamtopology.k8s.decide.rollout import Rollout, ended, is_pending, roll_out
 from streamtopology.k8s.decide.scaling import Patience, executor_pods, is_drained, replicas_now
 from streamtopology.k8s.decide.sleeping import asleep, still_asleep, wake
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, Patch, Step
@@ -106,6 +107,8 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
     user = settings.pod_user
     job_of = partial(migration.job, seen.owner, wanted, running_image(seen, image), user)
     rollout = roll_out(seen, wanted, job_of, why_scaled(seen, scaled) if scaled else "")
+    if is_completed(seen, wanted):
+        rollout = ended(seen, rollout)
     topology = asleep(seen, planned, scaled) or planned
     revision = revision_of(seen, rollout.restart_generation, image)
     target = target_of(topology, rollout.epoch)
@@ -172,6 +175,7 @@ def _replicas(seen: Observation, topology: Topology, executor: ExecutorClass, pa
 
 
 def _driver(seen: Observation, topology: Topology, revision: Revision, user: int | None, rollout: Rollout) -> Object:
+    done = completion(seen, topology)
     return driver.deployment(
         seen.owner,
         topology,
@@ -179,7 +183,7 @@ def _driver(seen: Observation, topology: Topology, revision: Revision, user: int
         user,
         replicas=0 if _stops(seen, topology) else 1,
         restart_generation=rollout.restart_generation,
-        completed=seen.generation if is_completed(seen, topology) else None,
+        completed=done.to_text() if done is not None else "",
     )
 
 
@@ -279,7 +283,8 @@ def _decision(
     target = _target(seen, topology, changing, settings)
     taken, delay = allowed(steps, seen.attempts, seen.now)
     removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
-    due = (delay, removal, evictions.seconds_to_oblivion(seen), CHANGING_SECONDS if changing else None)
+    fading = (evictions.seconds_to_oblivion(seen), seconds_to_peace(seen))
+    due = (delay, removal, *fading, CHANGING_SECONDS if changing else None)
     again = [seconds for seconds in due if seconds is not None]
     return Decision(taken, events, reported, target, min(again, default=None))
 
