@@ -49,6 +49,7 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
     metrics, health, listed = OperatorMetrics(), Health(), Listed(time.time)
     async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
+            metrics.leading.set(1)
             await _operate_and_plan(access, settings, metrics, health, listed, always, emit)
             return
 
@@ -107,7 +108,8 @@ async def operate(
         ApiClient(_for_watches(access, (len(WATCHED) + 1) * len(namespaces))) as watching,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
-        api, watched = Api(client, may_write=leads), Api(watching)
+        api = Api(client, may_write=leads, answered=metrics.api_answered)
+        watched = Api(watching, answered=metrics.api_answered)
         scraper = Scraper(session, planner, queue.add, clock)
         not_created, ownership = NotCreated(api, clock), TopologyClaims(api, settings, clock)
         spans = ReconcileSpans(metrics, clock, emit)

@@ -65,18 +65,28 @@ def always() -> bool:
     return True
 
 
+def unnoted(method: str, code: str) -> None:
+    """Nobody counts the calls."""
+
+
 class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
     `may_write` is called before every call that changes something: with several replicas, it is True on the leader.
+    `answered` gets each call's method and status, `none` without an answer.
     """
 
     def __init__(
-        self, client: ApiClient, request_seconds: float = REQUEST_SECONDS, may_write: Callable[[], bool] = always
+        self,
+        client: ApiClient,
+        request_seconds: float = REQUEST_SECONDS,
+        may_write: Callable[[], bool] = always,
+        answered: Callable[[str, str], None] = unnoted,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
+        self._answered = answered
 
     def within(self, seconds: float) -> Api:
         """The same with another timeout of a call."""
@@ -246,7 +256,9 @@ class Api:
         try:
             answer = await self._client.call_api(*request, _request_timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._answered(method, "none")
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
+        self._answered(method, str(answer.response.status))
         return answer.response
 
 
