@@ -180,8 +180,9 @@ def test_calls_are_counted_by_their_answer() -> None:
         async with answering(b"{}", status=503, answered=metrics.api_answered) as api:
             with pytest.raises(ApiError):
                 await api.patch(names.POD, "space", "pod", {})
-        with pytest.raises(ApiAway):  # the server has ended
-            await api.get(names.POD, "space", "pod")
+        async with ApiClient(Configuration(host="http://127.0.0.1:1")) as nowhere:
+            with pytest.raises(ApiAway):
+                await Api(nowhere, answered=metrics.api_answered).get(names.POD, "space", "pod")
 
     asyncio.run(story())
     assert (count("GET", "200"), count("PATCH", "503"), count("GET", "none")) == (1, 1, 1)
