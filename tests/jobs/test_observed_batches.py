@@ -98,7 +98,7 @@ def test_the_answer_to_a_restarted_controller_keeps_its_budget_at_100_executors(
             assert response.headers["Content-Encoding"] == "gzip"
             answer = response.read()
     assert len(answer) <= BUDGET
-    judge = Judge(lambda: 0.0, lambda: 200.0)
+    judge = Judge(lambda: 0.0)
     asked = PlanningRequest("flow", Rebalance(), by_share=True, may_judge=True)
     judged = judge.judge("uid", gzip.decompress(answer), asked)
     assert (judged.known.since, judged.known.routing) == (39, 1)

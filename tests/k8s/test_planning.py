@@ -96,6 +96,7 @@ def answer(batch: int, at: float, hot: int = 0, **changed: Any) -> bytes:
     stats = {
         "topology": "flow", "phase": "running", "generation": 4, "epoch": 1, "newest_epoch": 1, "batch": batch,
         "rows_per_second": 1.0, "bound_rows_per_second": None, "policies": {}, "routing": epoch.to_wire(), "checkpoint": "/c",
+        "answered_at": at,
         "slots": [{"index": n, "executor": f"{name}-0", "class": name, "cpu": CPU[n]} for n, name in enumerate(classes)],
         "last_batch": batches[-1], "batches": batches, "reconfigurations": [], "refused": None, "executors": [], **changed,
     }  # fmt: skip
@@ -104,7 +105,7 @@ def answer(batch: int, at: float, hot: int = 0, **changed: Any) -> bytes:
 
 def test_skew_on_unequal_executors_becomes_an_epoch():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(2, clock.now), request())
     clock.now += 5
     reported = judge.judge("uid", answer(9, clock.now), request())
@@ -120,7 +121,7 @@ def test_skew_on_unequal_executors_becomes_an_epoch():
 
 def test_an_epoch_says_whether_the_key_that_bounds_it_could_be_split():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     asked = request(operators=parse(MANIFEST).operators, rebalance=Rebalance(interval_seconds=4.0))
     judge.judge("uid", answer(2, clock.now, hot=100_000), asked)
     clock.now += 5
@@ -135,7 +136,7 @@ def test_an_epoch_says_whether_the_key_that_bounds_it_could_be_split():
 
 def test_nothing_is_judged_while_something_is_pending():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(9, clock.now), request())
     clock.now += 5
     assert judge.judge("uid", answer(9, clock.now), request(may_judge=False)).judgement is None
@@ -144,7 +145,7 @@ def test_nothing_is_judged_while_something_is_pending():
 
 def test_batches_of_another_checkpoint_are_taken_though_their_numbers_are_lower():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(90, clock.now), request())
     judge.judge("uid", answer(2, clock.now), request())
     clock.now += 5
@@ -155,7 +156,7 @@ def test_batches_of_another_checkpoint_are_taken_though_their_numbers_are_lower(
 
 def test_in_mode_off_the_last_judgement_is_no_longer_reported_as_what_is():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(2, clock.now), request())
     clock.now += 5
     judged = judge.judge("uid", answer(9, clock.now), request()).judgement
@@ -170,7 +171,7 @@ def test_in_mode_off_the_last_judgement_is_no_longer_reported_as_what_is():
 
 def test_mode_recommend_recommends():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     settings = request(rebalance=Rebalance(mode="Recommend", interval_seconds=1.0))
     judge.judge("uid", answer(2, clock.now), settings)
     clock.now += 5
@@ -181,7 +182,7 @@ def test_mode_recommend_recommends():
 
 def test_busy_executors_ask_for_more_of_the_scaled_class_and_only_if_we_scale():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     scaled = Autoscale("large", by="Operator", replicas=1, min_replicas=1, max_replicas=8, target_utilisation=0.3)
     reported = judge.judge("uid", answer(9, clock.now), request(autoscale=scaled, executors=large(1)))
     assert reported.scaling is not None
@@ -189,7 +190,7 @@ def test_busy_executors_ask_for_more_of_the_scaled_class_and_only_if_we_scale():
     assert reported.scaling.reason.reason is ScalingReason.LOAD
     external = Autoscale("large", by="External", replicas=1)
     assert (
-        Judge(clock, clock).judge("uid", answer(9, clock.now), request(autoscale=external, executors=large(1))).scaling is None
+        Judge(clock).judge("uid", answer(9, clock.now), request(autoscale=external, executors=large(1))).scaling is None
     )
 
 
@@ -198,13 +199,13 @@ SCALED = Autoscale("large", by="Operator", replicas=3, min_replicas=0, max_repli
 
 def test_an_idle_stream_needs_no_executors_and_a_long_batch_keeps_them():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(9, clock.now), request(autoscale=SCALED, executors=large(3)))
     clock.now += 1000
 
     def scaling(**stats: Any) -> Scaling | None:
         given = request(autoscale=SCALED, executors=large(3))
-        return judge.judge("uid", answer(9, clock.now - 1000, **stats), given).scaling
+        return judge.judge("uid", answer(9, clock.now - 1000, answered_at=clock.now, **stats), given).scaling
 
     assert scaling(idle_seconds=None) is None, "no batch has ended for long, but one runs"
     assert scaling(idle_seconds=900.0, lag_rows=5) is None, "rows wait for the trigger"
@@ -213,11 +214,28 @@ def test_an_idle_stream_needs_no_executors_and_a_long_batch_keeps_them():
     assert idle.replicas == {"large": 0}
 
 
+@pytest.mark.parametrize("skew", [-1e9, -3600.0, -45.0, -0.5, 0.5, 45.0, 3600.0])
+def test_another_time_of_day_at_the_driver_changes_no_number_of_executors(skew: float):
+    """45 seconds of skew made an executor that was busy a third of the time look busy all of it."""
+
+    def wanted(ahead: float) -> int:
+        clock = Clock()
+        judge = Judge(clock)
+        for batch, target in enumerate((0.5, 0.5, 0.5)):
+            given = request(autoscale=replace(SCALED, target_utilisation=target), executors=large(2))
+            clock.now += 20
+            judged = judge.judge("uid", answer(batch, clock.now - 10 + ahead, answered_at=clock.now + ahead), given)
+        assert judged.scaling is not None
+        return judged.scaling.replicas["large"]
+
+    assert wanted(skew) == wanted(0.0)
+
+
 def test_lag_beyond_one_batch_asks_for_more():
     def wanted(lag_rows: int | None) -> int:
         clock = Clock()
         rate = {"rows_per_second": 1000.0, "lag_rows": lag_rows}
-        judged = Judge(clock, clock).judge("uid", answer(9, clock.now, **rate), request(autoscale=SCALED, executors=large(1)))
+        judged = Judge(clock).judge("uid", answer(9, clock.now, **rate), request(autoscale=SCALED, executors=large(1)))
         assert judged.scaling is not None
         return judged.scaling.replicas["large"]
 
@@ -229,7 +247,7 @@ def test_a_class_without_executors_is_added_by_its_cpu_where_others_are_busy():
     clock = Clock()
     slots = [{"index": n, "executor": f"small-{n}", "class": "small", "cpu": cpu} for n, cpu in enumerate(CPU)]
     busy = replace(SCALED, target_utilisation=0.2)
-    judged = Judge(clock, clock).judge("uid", answer(9, clock.now, slots=slots), request(autoscale=busy, executors=large(0)))
+    judged = Judge(clock).judge("uid", answer(9, clock.now, slots=slots), request(autoscale=busy, executors=large(0)))
     assert judged.scaling is not None
     assert judged.scaling.replicas["large"] > 0
 
@@ -246,7 +264,7 @@ def test_busy_executors_ask_for_more_of_the_class_that_brings_most_for_its_price
             for (name, count, cpu), price in zip([("large", 1, 1.0), ("small", 1, 0.25), ("spot", 0, 0.5)], prices, strict=True)
         )
         given = request(autoscale=several, executors=executors)
-        scaling = Judge(clock, clock).judge("uid", answer(9, clock.now), given).scaling
+        scaling = Judge(clock).judge("uid", answer(9, clock.now), given).scaling
         assert scaling is not None
         return scaling
 
@@ -346,7 +364,7 @@ def test_a_plan_is_made_apart_from_the_reader_and_is_that_of_one_process():
 
     apart = asyncio.run(asyncio.wait_for(story(), 200))
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(9, clock.now), request())
     clock.now += 5
     beside = judge.judge("uid", answer(9, clock.now), request()).judgement
@@ -356,7 +374,7 @@ def test_a_plan_is_made_apart_from_the_reader_and_is_that_of_one_process():
 
 def test_tables_that_make_an_epoch_too_large_are_planned_again_with_fewer_entries():
     clock = Clock()
-    judge = Judge(clock, clock)
+    judge = Judge(clock)
     judge.judge("uid", answer(2, clock.now), request())
     clock.now += 5
     due = judge.read("uid", answer(9, clock.now), request())

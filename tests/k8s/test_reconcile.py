@@ -97,7 +97,7 @@ def test_refused_resize_replaces_pods_one_by_one(world: World):
 
 
 def test_other_storage_replaces_the_pods_of_the_class_one_by_one(world: World):
-    """Kubernetes resizes CPU and memory in place, and no storage."""
+    """Kubernetes resizes no storage in place."""
     small = world.objects["Pod", "flow-small-0"]["metadata"]["uid"]
     world.change(executors=[{**LARGE, "storage": "10Gi"}, SMALL])
     assert not [step for step in world.decide().steps if isinstance(step, Resize)]
@@ -110,6 +110,23 @@ def test_other_storage_replaces_the_pods_of_the_class_one_by_one(world: World):
     limits = world.objects["Pod", "flow-large-1"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits["ephemeral-storage"] == "10Gi"
     assert world.objects["Pod", "flow-small-0"]["metadata"]["uid"] == small
+
+
+@pytest.mark.parametrize("memory", ["4Gi", "512Mi"])
+def test_other_memory_replaces_pods_one_by_one_so_that_each_jvm_has_its_heap(world: World, memory: str):
+    world.change(executors=[{**LARGE, "cpu": "600m", "memory": memory}, SMALL])
+    resized = [step for step in world.decide().steps if isinstance(step, Resize)]
+    assert [step.resources for step in resized] == [(0.6, 2**30)] * 2, "the CPU need not wait"
+    for pod in ("flow-large-0", "flow-large-1"):
+        deletions = [step for step in world.decide().steps if isinstance(step, Delete)]
+        assert [(step.name, step.why.split(":")[0]) for step in deletions] == [(pod, f"memory 1Gi becomes {memory}")]
+        world.carry_out(world.decide())
+        world.work()
+    world.settle()
+    for pod in ("flow-large-0", "flow-large-1"):
+        container = world.objects["Pod", pod]["spec"]["containers"][0]
+        heap = {each["name"]: each.get("value") for each in container["env"]}["STREAMTOPOLOGY_MEMORY"]
+        assert (container["resources"]["limits"]["memory"], heap) == (memory, {"4Gi": "2457", "512Mi": "480"}[memory])
 
 
 def test_executors_with_storage_are_resized_in_place_and_keep_it(world: World):

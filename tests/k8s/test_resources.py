@@ -253,8 +253,9 @@ def test_only_what_needs_a_new_pod_changes_the_digest_of_a_pod():
 
     large = {"name": "large", "replicas": 2, "cpu": "450m", "memory": "1Gi", "pod": POD}
     before = content(stateful_set())
-    for same in ({"cpu": "2"}, {"memory": "4Gi"}, {"replicas": 9}):
+    for same in ({"cpu": "2"}, {"replicas": 9}):
         assert content(stateful_set(topology(executors=[{**large, **same}]))) == before, same
+    assert content(stateful_set(topology(executors=[{**large, "memory": "4Gi"}]))) != before, "the heap of its JVM"
     assert content(stateful_set(topology(executors=[{**large, "pod": {}}]))) != before
     stored = content(stateful_set(topology(executors=[{**large, "storage": "1Gi"}])))
     assert stored != before

@@ -44,7 +44,7 @@ class Beside:
     """The planner in this process."""
 
     def __init__(self) -> None:
-        self._judge = Judge(lambda: 0.0, lambda: 0.0)
+        self._judge = Judge(lambda: 0.0)
 
     async def judge(self, uid: str, answer: bytes, request: PlanningRequest) -> Judged:
         return self._judge.judge(uid, answer, request)
@@ -190,7 +190,7 @@ def test_stats_that_do_not_hold_are_refused_with_a_sentence(changed: dict[str, A
 
 
 def test_a_batch_is_given_to_the_controller_once():
-    judge = Judge(lambda: 0.0, lambda: 0.0)
+    judge = Judge(lambda: 0.0)
     answer = json.dumps(stats()).encode()
     assert judge.judge("uid", answer, REQUEST).stats.batch == 4
     assert judge.judge("uid", answer, REQUEST).judgement is None

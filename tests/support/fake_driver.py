@@ -322,6 +322,7 @@ def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
         "topology": driver.topology.name, "phase": "running", "generation": driver.generation,
         "replicas": {one.name: one.replicas for one in driver.topology.executors},
         "epoch": last["epoch"], "newest_epoch": driver.newest.number, "batch": last["number"],
+        "answered_at": driver.now(),
         "rows_per_second": last["rows"] / last["seconds"] if last["seconds"] else None, "bound_rows_per_second": 0.0,
         "slots": slots, "policies": {one.name: one.grouping.policy for one in driver.topology.operators},
         "routing": driver.newest.to_wire(), "checkpoint": "file:///checkpoint", "refused": driver.refused,

@@ -61,7 +61,7 @@ class PlannerInProcess:
     """The planner in the test's own process: a new planning process for each operator would take seconds."""
 
     def __init__(self) -> None:
-        self._judge = Judge(time.monotonic, time.time)
+        self._judge = Judge(time.monotonic)
         self._known: dict[str, Question] = {}
 
     async def judge(self, uid: str, answer: bytes, request: PlanningRequest) -> Judged:

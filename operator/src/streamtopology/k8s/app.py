@@ -30,6 +30,7 @@ from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
+from streamtopology.k8s.io.server_clock import ServerClock
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.unwatched import report_unwatched
@@ -108,16 +109,18 @@ async def operate(
         ApiClient(_for_watches(access, (len(WATCHED) + 1) * len(namespaces))) as watching,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
-        api = Api(client, may_write=leads, answered=metrics.api_answered)
+        dated = ServerClock(clock)
+        now = dated.now
+        api = Api(client, may_write=leads, hear=dated.hear, answered=metrics.api_answered)
         watched = Api(watching, answered=metrics.api_answered)
-        scraper = Scraper(session, planner, queue.add, clock)
-        not_created, ownership = NotCreated(api, clock), TopologyClaims(api, settings, clock)
+        scraper = Scraper(session, planner, queue.add, now)
+        not_created, ownership = NotCreated(api, now), TopologyClaims(api, settings, now)
         spans = ReconcileSpans(metrics, clock, emit)
         applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock, spans)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, now, spans)
         if listed is not None:
             listed.follow(reconciler.manifests)
-        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, clock)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, now)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
@@ -125,7 +128,7 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
-        unserved = partial(report_unwatched, api, applier, settings, clock)
+        unserved = partial(report_unwatched, api, applier, settings, now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             stopped = asyncio.Event()

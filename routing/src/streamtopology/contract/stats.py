@@ -208,10 +208,12 @@ class Stats(RunFigures):
     `generation`, `replicas` by executor class: of the topology that runs; None outside of Kubernetes.
     `routing`: the current epoch as it travels, None if the reader has it. `batches`: those after the number asked for.
     `observed`: what a controller observes of these, where it asked for that. `binding`: the constraint that bounds the
-    batches, as last judged. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a
+    batches, as last judged. `answered_at`: the time of the driver's host, seconds since 1970, that `committed_at` of its
+    batches is to be compared with. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a
     key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
     """
 
+    answered_at: float = 0.0
     slots: tuple[Slot, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict[str, str])
     last_batch: Batch | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from streamtopology.contract import environment
@@ -23,7 +23,8 @@ from streamtopology.topology.values import JsonMap, PodSettings
 class PodField:
     """One setting: its name in the manifest and in PodSettings, its form, what every item needs, a line for people.
 
-    `most`: items at most.
+    `most`: items at most. `texts`: fields of an item where YAML reads another type without quotes (`value: 1`, `value: true`),
+    which the API server refuses in a pod. `within`: settings of the same kind inside an item.
     """
 
     name: str
@@ -32,15 +33,25 @@ class PodField:
     summary: str
     needs: tuple[str, ...] = ()
     most: int = MOST_POD_ITEMS
+    texts: tuple[str, ...] = ()
+    within: tuple[PodField, ...] = ()
 
+
+_ENV = PodField("env", "env", "objects", "environment variables of our container", ("name",), texts=("value",))
 
 POD_FIELDS = (
     PodField("volumes", "volumes", "objects", "volumes of the pod", ("name",), MOST_VOLUMES),
     PodField("volumeMounts", "volume_mounts", "objects", "where our container sees them", ("name", "mountPath"), MOST_VOLUMES),
-    PodField("env", "env", "objects", "environment variables of our container", ("name",)),
+    _ENV,
     PodField("envFrom", "env_from", "objects", "ConfigMaps and Secrets that become environment variables"),
     PodField("nodeSelector", "node_selector", "texts", "labels of the nodes that the pod may run on"),
-    PodField("tolerations", "tolerations", "objects", "taints of nodes that the pod bears"),
+    PodField(
+        "tolerations",
+        "tolerations",
+        "objects",
+        "taints of nodes that the pod bears",
+        texts=("key", "operator", "value", "effect"),
+    ),
     PodField("affinity", "affinity", "object", "nodes and pods to be near to or far from"),
     PodField("topologySpreadConstraints", "topology_spread_constraints", "objects", "how the pods spread over zones and nodes"),
     PodField("annotations", "annotations", "texts", "annotations of the pod"),
@@ -55,6 +66,7 @@ POD_FIELDS = (
         "containers that end before ours start; with restartPolicy: Always sidecars, which start before ours and end after it",
         ("name", "image"),
         MOST_CONTAINERS,
+        within=(replace(_ENV, summary="environment variables"),),
     ),
     PodField("securityContext", "security_context", "object", "fields of the pod's security context, in place of ours"),
     PodField("schedulerName", "scheduler_name", "text", "the scheduler of the pod"),
@@ -126,6 +138,12 @@ def _read_object(field: PodField, place: Place) -> JsonMap:
     written = place.free_options("what Kubernetes takes there", required=True)
     for name in field.needs if is_mapping(place.value) else ():
         Place(written.get(name), f"{place.path}.{name}", place.problems).text("a text")
+    for name in field.texts:
+        if written.get(name) is not None and not isinstance(written[name], str):
+            Place(written[name], f"{place.path}.{name}", place.problems).expected("a text: write it with quotes")
+    for inner in field.within:
+        if inner.name in written:
+            _read(inner, Place(written[inner.name], f"{place.path}.{inner.name}", place.problems))
     return written
 
 

@@ -128,7 +128,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         *rollout.steps,
         *applied,
         *_removed_classes(seen, topology, patience),
-        *resizes(seen, topology),
+        *resizes(seen, topology, contents),
         *replacements(seen, topology, replaced),
         *lost,
     ]

@@ -31,15 +31,19 @@ def refusal(seen: Observation, executor: ExecutorClass) -> str | None:
     return None
 
 
-def resizes(seen: Observation, topology: Topology) -> list[Step]:
-    """Resize steps for pods whose resources differ from their class's, unless the API server has refused that."""
-    return [
-        Resize(pod.name, executor.name, target(executor))
-        for executor in topology.executors
-        if not refusal(seen, executor)
-        for pod in _lasting(seen, executor)
-        if pod.resources != target(executor)
-    ]
+def resizes(seen: Observation, topology: Topology, contents: Mapping[str, str]) -> list[Step]:
+    """Resize steps for pods whose resources differ from their class's, unless the API server has refused that.
+
+    A pod that is going to be replaced keeps its memory: its JVM has the heap that it started with.
+    """
+    steps: list[Step] = []
+    for executor in topology.executors:
+        cpu, memory = target(executor)
+        for pod in _lasting(seen, executor) if not refusal(seen, executor) else ():
+            wanted = (cpu, memory if pod.pod_content == contents[executor.name] else pod.resources[1])
+            if pod.resources != wanted:
+                steps.append(Resize(pod.name, executor.name, wanted))
+    return steps
 
 
 def outdated(
@@ -58,12 +62,17 @@ def outdated(
             if _is_newest(pod, newest):
                 continue
             if pod.pod_content != content:
-                found.append((pod, "its template has changed"))
+                found.append((pod, _why_replaced(pod, executor)))
             elif restarted_at and pod.restarted_at != restarted_at:
                 found.append((pod, "kubectl rollout restart"))
             elif pod.resources != target(executor) and refused:
                 found.append((pod, f"it cannot be resized in place ({refused})"))
     return found
+
+
+def _why_replaced(pod: Pod, executor: ExecutorClass) -> str:
+    before, now = format_memory(pod.resources[1]), format_memory(executor.memory_bytes)
+    return f"memory {before} becomes {now}: a JVM takes its heap as it starts" if before != now else "its template has changed"
 
 
 def mutated(seen: Observation, topology: Topology, contents: Mapping[str, str], newest: Mapping[str, str]) -> tuple[str, ...]:

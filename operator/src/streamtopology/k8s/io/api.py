@@ -65,6 +65,10 @@ def always() -> bool:
     return True
 
 
+def _unheard(_date: str | None) -> None:
+    return None
+
+
 def unnoted(method: str, code: str) -> None:
     """Nobody counts the calls."""
 
@@ -72,8 +76,8 @@ def unnoted(method: str, code: str) -> None:
 class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
-    `may_write` is called before every call that changes something: with several replicas, it is True on the leader.
-    `answered` gets each call's method and status, `none` without an answer.
+    `may_write` is called before every call that changes something: with several replicas, it is True on the leader. `hear`
+    gets the header `Date` of every answer, `answered` each call's method and status, `none` without an answer.
     """
 
     def __init__(
@@ -81,11 +85,13 @@ class Api:
         client: ApiClient,
         request_seconds: float = REQUEST_SECONDS,
         may_write: Callable[[], bool] = always,
+        hear: Callable[[str | None], None] = _unheard,
         answered: Callable[[str, str], None] = unnoted,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
+        self._hear = hear
         self._answered = answered
 
     def within(self, seconds: float) -> Api:
@@ -258,6 +264,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._answered(method, "none")
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
+        self._hear(answer.response.headers.get("Date"))
         self._answered(method, str(answer.response.status))
         return answer.response
 

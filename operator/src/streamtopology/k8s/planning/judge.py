@@ -10,6 +10,7 @@ reads answers and keeps windows, others make plans.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -88,10 +89,9 @@ class Pending:
 class Judge:
     """One controller and one autoscaler for each topology, by its uid."""
 
-    def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
-        """`clock`: monotonic seconds; `wall_clock`: seconds since 1970, as drivers date their batches."""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
         self._clock = clock
-        self._wall_clock = wall_clock
         self._topologies: dict[str, Judging] = {}
 
     def judge(self, uid: str, answer: bytes, request: PlanningRequest) -> Judged:
@@ -110,6 +110,7 @@ class Judge:
         topology = self._topology(uid, stats.batch, request)
         topology.pending = None
         topology.read_routing(stats)
+        topology.scaler.hear(stats.answered_at, self._clock())
         try:
             topology.feed.take_stats(stats)
             return self._judged_or_due(topology, stats, request)
@@ -154,7 +155,7 @@ class Judge:
         self, topology: Judging, read: Judged, request: PlanningRequest, decision: Decision, began: float
     ) -> Judged:
         judgement = self._judgement(topology.controller, decision, read.stats.generation or 0, request, began)
-        return replace(read, judgement=judgement, scaling=topology.scaler.judge(read.stats, request, self._wall_clock()))
+        return replace(read, judgement=judgement, scaling=topology.scaler.judge(read.stats, request, self._clock()))
 
     @staticmethod
     def _known(topology: Judging) -> Question:
@@ -190,7 +191,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class _Busy:
-    """The timings of a batch, packed."""
+    """The timings of a batch, packed. `committed_at`: by our clock."""
 
     committed_at: float
     seconds: float
@@ -198,14 +199,18 @@ class _Busy:
 
 
 class Scaler:
-    """The built-in autoscaler of one topology: its window of batches and its history. It keeps none unless it is to scale."""
+    """The built-in autoscaler of one topology: its window of batches and its history. It keeps none unless it is to scale.
+
+    The driver's host may have another time of day than ours. So each batch is dated by its age in the driver's answer.
+    """
 
     def __init__(self) -> None:
         self._scales = False
+        self._ahead = 0.0
         self._batches: deque[_Busy] = deque(maxlen=MOST_BATCHES)
         self._history: History = ()
         self._class_history: ClassHistory = ()
-        self._judged_at = 0.0
+        self._judged_at = -math.inf
 
     def configure(self, autoscale: Autoscale | None) -> None:
         """Keep batches from now on, or none any more."""
@@ -213,11 +218,16 @@ class Scaler:
         if not self._scales:
             self._batches.clear()
 
+    def hear(self, answered_at: float, now: float) -> None:
+        """An answer came `now`, by our clock; it was given at `answered_at`, by the driver's."""
+        self._ahead = now - answered_at
+
     def observe(self, batch: ObservedBatch) -> None:
         if not self._scales:
             return
-        self._batches.append(_Busy(batch.committed_at, batch.seconds, batch.timings))
-        while self._batches[0].committed_at <= batch.committed_at - SCALING_SECONDS:
+        committed_at = batch.committed_at + self._ahead
+        self._batches.append(_Busy(committed_at, batch.seconds, batch.timings))
+        while self._batches[0].committed_at <= committed_at - SCALING_SECONDS:
             self._batches.popleft()
 
     def judge(self, stats: Stats, request: PlanningRequest, now: float) -> Scaling | None:

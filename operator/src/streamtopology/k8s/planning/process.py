@@ -220,7 +220,7 @@ def _begin() -> None:
 
     global _judge
     threading.Thread(target=_end_with_the_operator, daemon=True).start()
-    _judge = Judge(time.monotonic, time.time)
+    _judge = Judge(time.monotonic)
 
 
 def _end_with_the_operator() -> None:

@@ -48,8 +48,8 @@ def service(owner: Owner) -> Object:
 def stateful_set(
     owner: Owner, topology: Topology, executor: ExecutorClass, image: str, user: int | None, replicas: int
 ) -> Object:
-    """The StatefulSet of a class. OnDelete: a changed template restarts no pod; CPU and memory change in place, other
-    changes replace pods one by one."""
+    """The StatefulSet of a class. OnDelete: a changed template restarts no pod; CPU changes in place, other changes replace
+    pods one by one."""
     account = {"serviceAccountName": names.executor_account(owner.name), "automountServiceAccountToken": False}
     template = pod_template(
         owner,
@@ -85,7 +85,7 @@ def stateful_set(
 
 def _settings(executor: ExecutorClass) -> Object:
     """All settings of the class that only other pods can have."""
-    return {**write_pod(executor.pod), "storage": executor.storage_bytes}
+    return {**write_pod(executor.pod), "storage": executor.storage_bytes, "heap": heap_mebibytes(executor.memory_bytes)}
 
 
 def _resources(executor: ExecutorClass) -> Object:

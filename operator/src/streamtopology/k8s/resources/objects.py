@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamtopology.contract import environment as variables
 from streamtopology.contract.pods import WRITABLE
 from streamtopology.k8s import names
 from streamtopology.k8s.names import Kind
@@ -96,7 +95,8 @@ def pod_template(
     """A pod template around our container, locked down, with the user's settings merged in. `user`: None, if the platform
     gives one. `storage_bytes`: what our container may take of the node's disk, its volumes included.
 
-    Its annotation `POD_CONTENT` is a digest of all that only a new pod can change: everything but CPU and memory.
+    Its annotation `POD_CONTENT` is a digest of all that only a new pod can change: everything but the resources that the
+    kubelet changes in place. The heap, a variable, is part of it: the JVM takes it once, as it starts.
     """
     theirs = write_pod(settings)
     ours = {**container, "resources": _with_storage(container["resources"], storage_bytes)}
@@ -137,8 +137,7 @@ def adjustment(workload: Object) -> Object:
     the rest of its pod template as it is."""
     spec = workload["spec"]
     container = spec["template"]["spec"]["containers"][0]
-    heap = [variable for variable in container["env"] if variable["name"] == variables.HEAP_MEBIBYTES]
-    changed = {"name": container["name"], "resources": container["resources"], "env": heap}
+    changed = {"name": container["name"], "resources": container["resources"]}
     return {"spec": {"replicas": spec["replicas"], "template": {"spec": {"containers": [changed]}}}}
 
 
@@ -172,11 +171,10 @@ def from_field(name: str, path: str) -> Object:
 
 
 def _lasting(container: Object) -> Object:
-    """The container without the fields that change in place; the heap follows the memory limit, so it is left out, too."""
-    env = [variable for variable in container["env"] if variable["name"] != variables.HEAP_MEBIBYTES]
+    """The container without the fields that change in place."""
     storage = container["resources"]["limits"].get(STORAGE)
     lasting = {"resources": {STORAGE: storage}} if storage else {}
-    return {**{name: value for name, value in container.items() if name != "resources"}, "env": env, **lasting}
+    return {**{name: value for name, value in container.items() if name != "resources"}, **lasting}
 
 
 def _container_security() -> Object:

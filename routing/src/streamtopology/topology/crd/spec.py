@@ -334,19 +334,33 @@ def _pod_field(field: PodField, kind: PodKind) -> Schema:
         return texts_by_name(description) | {"additionalProperties": values, "maxProperties": field.most} | ours
     if field.form == "object":
         return free(description)
-    item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    if field.needs:
-        longest = {"image": 1024}
-        own = {name: text(f"Its {name}.", longest.get(name, 253)) for name in field.needs}
-        if field.name in ("volumes", "initContainers"):
-            own["name"] = _name("Its name.")
-        item |= {"properties": own, "required": list(field.needs)}
+    item = _pod_item(field)
     if field.name == "env":
         item["x-kubernetes-validations"] = rules.reserved_env_rules()
     if field.name in ("env", "volumes", "initContainers"):
         return named_items(description, item, 0, field.most)
+    return _pod_items(field, description, item)
+
+
+def _pod_items(field: PodField, description: str, item: Schema) -> Schema:
     items: Schema = {"type": "array", "description": description, "items": item, "x-kubernetes-list-type": "atomic"}
     return items | {"maxItems": field.most}
+
+
+def _pod_item(field: PodField) -> Schema:
+    item: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    longest = {"image": 1024}
+    own = {name: text(f"Its {name}.", longest.get(name, 253)) for name in field.needs}
+    quoted: Schema = {"type": "string", "nullable": True}
+    own |= {name: {**quoted, "description": f"Its {name}, a text."} for name in field.texts}
+    own |= {inner.name: _pod_items(inner, f"Its {inner.summary}.", _pod_item(inner)) for inner in field.within}
+    if field.name in ("volumes", "initContainers"):
+        own["name"] = _name("Its name.")
+    if own:
+        item["properties"] = own
+    if field.needs:
+        item["required"] = list(field.needs)
+    return item
 
 
 def _rebalance() -> Schema:

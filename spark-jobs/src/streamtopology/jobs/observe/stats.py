@@ -47,7 +47,7 @@ class Standing:
     `routing` is the epoch that batches run under, `newest_epoch` the newest that is ready, `generation` that of the
     topology as Kubernetes counts it, `replicas` of each executor class those of the topology, `bound` source rows/s of a
     perfect division by the last measured capacities (0 before it is known), `lag` by Kafka source the rows that wait after
-    the newest commit, None while that is unknown, `watermark` seconds since 1970.
+    the newest commit, None while that is unknown, `watermark` seconds since 1970, `at` the time of this standing.
     """
 
     routing: Epoch | None = None
@@ -60,6 +60,7 @@ class Standing:
     lag: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     replicas: Mapping[str, int] | None = None
     watermark: float | None = None
+    at: float = 0.0
 
     @property
     def lag_rows(self) -> int | None:
@@ -84,6 +85,7 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         epoch=last.epoch if last else None,
         batch=last.number if last else None,
         rows_per_second=recent_rate(batches),
+        answered_at=standing.at,
         slots=history.slots,
         policies=history.policies,
         last_batch=_batch(last) if last else None,

@@ -174,6 +174,7 @@ class TopologyRun:
             executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
             lag=self._query.lag,
             watermark=self._driver.watermarks.current(),
+            at=time.time(),
         )
 
     def _executor(self, executor: ExecutorInfo, admitted: bool) -> LiveExecutor:
