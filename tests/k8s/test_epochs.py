@@ -12,7 +12,7 @@ from support.reasons import REBALANCED
 from streamtopology.contract.stats import DriverRefusal
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
-from streamtopology.k8s.decide.rollout import STARTING_SECONDS
+from streamtopology.k8s.decide.rollout import LONGEST_PAUSE_SECONDS, STARTING_SECONDS
 from streamtopology.k8s.instants import format_time
 
 CUT = {"epoch": "H4sIAAAAAAAC"}
@@ -63,6 +63,7 @@ def test_large_state_is_copied_ahead_by_a_job(world: World):
 def migrate_ahead(world: World) -> int:
     """The number of an epoch whose migration Job has been made, and that nobody asks for any more."""
     number = world.driver.newest + 1
+    world.now += LONGEST_PAUSE_SECONDS
     world.judgement = proposal(number, moved_bytes=2**30)
     world.carry_out(world.decide())
     world.judgement = None
@@ -195,6 +196,34 @@ def test_an_epoch_that_the_driver_refuses_is_withdrawn(world: World):
     assert "epochNumber" not in routing(world)
     (reported,) = [message for reason, message in world.events if reason == "EpochRefused"]
     assert world.refused.why in reported
+
+
+def test_an_epoch_that_is_refused_again_and_again_is_tried_less_and_less_often(world: World):
+    """It was published every 12 seconds for ever, with "Recovered" and "Reconfigured" in between, 43 writes a minute."""
+    number = world.driver.newest + 1
+    world.judgement = proposal(number)
+    world.refused = DriverRefusal(number, None, "another checkpoint")
+    world.events.clear()
+    published, writes, reasons = 0, 0, set[str]()
+    for _ in range(720):
+        before, status = routing(world), world.manifest["status"]
+        world.carry_out(world.decide())
+        world.work()
+        published += "epochNumber" in routing(world) and "epochNumber" not in before
+        writes += (routing(world) != before) + (world.manifest["status"] != status)
+        reasons.add(condition(world, "Degraded")[1])
+        world.now += 5
+    assert 7 <= published <= 13, "pauses of 10 s to 10 min in an hour"
+    assert writes <= 6 * published
+    assert reasons <= {"AsExpected", "EpochRefused"}
+    assert {reason for reason, _ in world.events} == {"Rerouting", "EpochRefused"}
+    world.refused = None
+    world.now += LONGEST_PAUSE_SECONDS
+    world.carry_out(world.decide())
+    world.judgement = None
+    world.settle()
+    assert world.driver.epoch == number
+    assert condition(world, "Degraded") == ("False", "AsExpected")
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "starting"])

@@ -189,9 +189,7 @@ def test_busy_executors_ask_for_more_of_the_scaled_class_and_only_if_we_scale():
     assert reported.scaling.replicas["large"] > 1
     assert reported.scaling.reason.reason is ScalingReason.LOAD
     external = Autoscale("large", by="External", replicas=1)
-    assert (
-        Judge(clock).judge("uid", answer(9, clock.now), request(autoscale=external, executors=large(1))).scaling is None
-    )
+    assert Judge(clock).judge("uid", answer(9, clock.now), request(autoscale=external, executors=large(1))).scaling is None
 
 
 SCALED = Autoscale("large", by="Operator", replicas=3, min_replicas=0, max_replicas=8, stabilisation_seconds=0.0)

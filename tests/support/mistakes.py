@@ -240,7 +240,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
      "unknown volume: found 'x', allowed: nothing"),
     ("spec.executors[0].pod.env", [{"name": "A"}, {"name": "A"}], "spec.executors[0].pod.env[1].name", "found 'A' again"),
     ("spec.driver.pod.env", [{"name": "A", "value": 1}], "spec.driver.pod.env[0].value", "found 1, expected a text: write it"),
-    ("spec.driver.pod.tolerations", [{"key": "spot", "value": True}], "spec.driver.pod.tolerations[0].value", "expected a text"),
+    ("spec.driver.pod.tolerations", [{"key": "spot", "value": True}], "spec.driver.pod.tolerations[0].value", "expected a"),
     ("spec.executors[0].pod.initContainers", [{"name": "a", "image": "x", "env": [{"name": "A", "value": 1.5}]}],
      "spec.executors[0].pod.initContainers[0].env[0].value", "found 1.5, expected a text: write it with quotes"),
     ("spec.driver.pod.env", [{"name": "STREAMTOPOLOGY_NAME"}], "spec.driver.pod.env[0].name", "which the operator sets itself"),

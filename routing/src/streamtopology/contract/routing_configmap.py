@@ -10,6 +10,7 @@ import base64
 import binascii
 import gzip
 import hashlib
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Literal
 
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, check_format
+from streamtopology.contract.wire_values import WireError, from_wire, to_wire
 
 CONFIGMAP_FORMAT = 1
 _TO_DO = "delete it, and the operator writes it again"
@@ -25,6 +27,7 @@ _TO_DO = "delete it, and the operator writes it again"
 EpochState = Literal["prepared", "ready"]
 
 FAILED_MIGRATIONS = "failedMigrations"
+WITHDRAWALS = "withdrawals"
 FORMER_CHECKPOINT = "formerCheckpoint"
 
 # The change of `data` that makes a prepared epoch ready, which is copied.
@@ -60,6 +63,19 @@ class PackedEpoch:
             raise _not_gzip(name, damage) from damage
 
 
+@dataclass(frozen=True)
+class Withdrawals:
+    """Epochs that were withdrawn one after the other, none active in between.
+
+    `at`: the last time, seconds since 1970; `reason`, `why`: of that, for a condition.
+    """
+
+    count: int = 0
+    at: float = 0.0
+    reason: str = ""
+    why: str = ""
+
+
 # Bytes of a packed epoch that fit into a ConfigMap of 1 MiB in base64, next to a topology and what others add.
 LARGEST_EPOCH = 600_000
 
@@ -74,8 +90,8 @@ class RoutingData:
     """All that the ConfigMap holds. `topology`: JSON of a manifest, `generation`: that of the StreamTopology it is of.
 
     `restart_generation`: the generation whose change the driver was restarted for last. `failed_migrations`: pre-copies that
-    have failed one after the other, for the operator alone. `former_checkpoint`: the one in which the StreamTopology has
-    committed its last batch, as far as it was known when this was written; empty for none.
+    have failed one after the other, and `withdrawals`: both for the operator alone. `former_checkpoint`: the one in which the
+    StreamTopology has committed its last batch, as far as it was known when this was written; empty for none.
     """
 
     topology: str
@@ -84,6 +100,7 @@ class RoutingData:
     epoch: PackedEpoch | None = None
     failed_migrations: int = 0
     former_checkpoint: str = ""
+    withdrawals: Withdrawals = Withdrawals()
 
     def to_data(self) -> tuple[dict[str, str], dict[str, str]]:
         """`data` and (base64) `binaryData`."""
@@ -95,6 +112,8 @@ class RoutingData:
         }
         if self.failed_migrations:
             data[FAILED_MIGRATIONS] = str(self.failed_migrations)
+        if self.withdrawals.count:
+            data[WITHDRAWALS] = json.dumps(to_wire(self.withdrawals))
         if self.former_checkpoint:
             data[FORMER_CHECKPOINT] = self.former_checkpoint
         if self.epoch is None:
@@ -131,6 +150,7 @@ class Outline:
     epoch: int | None = None
     epoch_state: str = ""
     failed_migrations: int = 0
+    withdrawals: Withdrawals = Withdrawals()
 
     @staticmethod
     def from_data(data: Mapping[str, str], binary_data: Mapping[str, str]) -> Outline:
@@ -145,6 +165,7 @@ class Outline:
             _number_if_whole(data, binary_data),
             data.get("epochState", ""),
             _number_or_0(data.get(FAILED_MIGRATIONS, "")),
+            _withdrawals(data.get(WITHDRAWALS, "")),
         )
 
 
@@ -177,6 +198,13 @@ def _number(name: str, data: Mapping[str, str], key: str) -> int:
 
 def _number_or_0(text: str) -> int:
     return int(text) if text.isdecimal() else 0
+
+
+def _withdrawals(text: str) -> Withdrawals:
+    try:
+        return from_wire(Withdrawals, json.loads(text or "{}"))
+    except (WireError, ValueError):
+        return Withdrawals()
 
 
 def _number_if_whole(data: Mapping[str, str], binary_data: Mapping[str, str]) -> int | None:

@@ -209,8 +209,8 @@ class Stats(RunFigures):
     `routing`: the current epoch as it travels, None if the reader has it. `batches`: those after the number asked for.
     `observed`: what a controller observes of these, where it asked for that. `binding`: the constraint that bounds the
     batches, as last judged. `answered_at`: the time of the driver's host, seconds since 1970, that `committed_at` of its
-    batches is to be compared with. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a part of a
-    key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
+    batches is to be compared with. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a
+    part of a key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
     """
 
     answered_at: float = 0.0
@@ -261,6 +261,16 @@ class Stats(RunFigures):
         """The worst operator's in the last batch."""
         measured = self.last_batch.imbalance.values() if self.last_batch else ()
         return max((value for value in measured if value is not None), default=None)
+
+    def dated_by(self, now: float) -> Stats:
+        """With the times of batches by the reader's clock, which says `now` as the answer comes."""
+        ahead = now - self.answered_at
+
+        def dated(batch: Batch) -> Batch:
+            return replace(batch, committed_at=batch.committed_at + ahead)
+
+        last = self.last_batch and dated(self.last_batch)
+        return replace(self, answered_at=now, last_batch=last, batches=tuple(dated(batch) for batch in self.batches))
 
     def without_reports(self) -> Stats:
         """All but loads and the routing, which only a controller reads."""

@@ -39,6 +39,8 @@ def reconfigured_seconds(seen: Observation, reported: Object) -> float | None:
     """Seconds from the beginning of a change to its first batch, at the moment when it has come through; else None."""
     if seen.transition is None or "intent" in reported or seen.stats is None:
         return None
+    if seen.transition.epoch is not None and (seen.stats.epoch or 0) < seen.transition.epoch:
+        return None  # it was withdrawn
     since = seen.transition.begun
     first = [batch.began_at for batch in seen.stats.batches if batch.epoch == seen.stats.epoch and batch.began_at >= since]
     return max(min(first, default=seen.now) - since, 0.0)

@@ -6,13 +6,14 @@ executors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
 from streamtopology.contract.formatting import count, duration, size
 from streamtopology.contract.reason_text import describe
-from streamtopology.contract.routing_configmap import NO_EPOCH, READY, PackedEpoch
+from streamtopology.contract.routing_configmap import NO_EPOCH, READY, WITHDRAWALS, PackedEpoch, Withdrawals
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
 from streamtopology.k8s.decide.conditions import precopy_obstacle
@@ -30,6 +31,12 @@ JobOf = Callable[[int], Object]
 # Pre-copies that may fail one after the other, each by a Job of several tries; from then on state moves with the batches.
 MOST_MIGRATIONS = 3
 
+# After an epoch that was withdrawn the next one has to wait: doubled with each that is withdrawn, up to the longest.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
+
+# So long after the last one withdrawn, the next begins again with the first pause.
+FORGOTTEN_SECONDS = 3600.0
+
 # The time that the pod of a pre-copy may take to start: nothing else is re-routed meanwhile.
 STARTING_SECONDS = 300.0
 
@@ -46,8 +53,8 @@ REASONS = {
 class Rollout:
     """The steps towards the wanted ConfigMap. `restart_generation`: for the driver's template.
 
-    `epoch`: the one that the ConfigMap then has. `begun`: the kind of change that begins with these steps; `problem`:
-    (reason, sentence) of one that is impossible.
+    `epoch`: the one that the ConfigMap then has, or that is withdrawn. `begun`: the kind of change that begins with these
+    steps; `problem`: (reason, sentence) of one that is impossible.
     """
 
     restart_generation: int
@@ -112,7 +119,9 @@ def _without_epoch(current: ObservedRoutingMap, body: Object) -> tuple[Step, ...
     """
     if current.epoch is None:
         return (Apply(body),)
-    return Apply(body), Patch(names.CONFIG_MAP, current.name, dict(NO_EPOCH), f"epoch {current.epoch} is taken out")
+    data = {**NO_EPOCH["data"], WITHDRAWALS: body["data"].get(WITHDRAWALS)}
+    taken_out = {**NO_EPOCH, "data": data}
+    return Apply(body), Patch(names.CONFIG_MAP, current.name, taken_out, f"epoch {current.epoch} is taken out")
 
 
 def _begins_otherwise(seen: Observation, topology: Topology) -> bool:
@@ -148,7 +157,7 @@ def _pending(seen: Observation, current: ObservedRoutingMap, topology: Topology,
         if job.done:
             ready = Patch(names.CONFIG_MAP, current.name, {"data": dict(READY)}, f"epoch {current.epoch} is copied: ready")
             return Rollout(current.restart_generation, (ready,), epoch=current.epoch)
-    return Rollout(current.restart_generation, epoch=current.epoch)
+    return Rollout(current.restart_generation, epoch=current.epoch, problem=_withdrawn_before(current.withdrawals))
 
 
 def _failed(seen: Observation, job: Job) -> str:
@@ -172,9 +181,30 @@ def _withdrawn(
 ) -> Rollout:
     """Publish the ConfigMap without the epoch, under which no batch has run; the controller judges again later."""
     assert current.epoch is not None
-    steps = _without_epoch(current, _config_map(seen, topology, current.restart_generation, None, failed_migrations))
     text = f"epoch {current.epoch} is withdrawn, the routing stays as it was: {why}"
-    return Rollout(current.restart_generation, steps, (Event("Warning", reason, text),), problem=(reason, text))
+    noted = current.withdrawals  # what somebody has damaged was not tried
+    if current.epoch:
+        noted = Withdrawals(_recent(seen, noted).count + 1, math.floor(seen.now), reason, text)
+    body = _config_map(seen, topology, current.restart_generation, None, failed_migrations, noted)
+    steps = _without_epoch(current, body)
+    events, problem = (Event("Warning", reason, text),), (reason, text)
+    return Rollout(current.restart_generation, steps, events, problem=problem, epoch=current.epoch)
+
+
+def _recent(seen: Observation, known: Withdrawals) -> Withdrawals:
+    return known if seen.now - known.at < FORGOTTEN_SECONDS else Withdrawals()
+
+
+def _withdrawn_before(known: Withdrawals) -> tuple[str, str] | None:
+    """(reason, sentence) of the epochs withdrawn before the one that is to be tried next; None without any."""
+    if not known.count:
+        return None
+    often = f" ({known.count} in a row, the next one {duration(_pause(known))} later)" if known.count > 1 else ""
+    return known.reason, known.why + often
+
+
+def _pause(known: Withdrawals) -> float:
+    return min(FIRST_PAUSE_SECONDS * 2 ** min(known.count - 1, 10), LONGEST_PAUSE_SECONDS)
 
 
 def _stale_jobs(seen: Observation, current: ObservedRoutingMap) -> list[Step]:
@@ -200,13 +230,16 @@ def _judged(seen: Observation, current: ObservedRoutingMap, topology: Topology, 
         return keep
     if judgement.generation != current.generation or judgement.number != (stats.newest_epoch or 0) + 1:
         return keep
+    withdrawn = _recent(seen, current.withdrawals) if current.epoch is None else Withdrawals()
+    if withdrawn.count and seen.now - withdrawn.at < _pause(withdrawn):
+        return replace(keep, problem=_withdrawn_before(withdrawn))
     failed = current.failed_migrations
     ahead = judgement.moved_bytes > topology.migration.threshold_bytes and failed < MOST_MIGRATIONS
     epoch = PackedEpoch(
         judgement.number, seen.generation, judgement.packed, "prepared" if ahead else "ready", describe(judgement.reason)
     )
     try:
-        body = _config_map(seen, topology, current.restart_generation, epoch, failed)
+        body = _config_map(seen, topology, current.restart_generation, epoch, failed, withdrawn)
     except RoutingTooLargeError as error:
         return replace(keep, problem=(DegradedReason.ROUTING_TOO_LARGE, str(error)))
     steps: list[Step] = [Apply(body)]
@@ -218,16 +251,22 @@ def _judged(seen: Observation, current: ObservedRoutingMap, topology: Topology, 
         tuple(steps),
         (event,),
         begun=ReconfiguringReason.MIGRATING if ahead else ReconfiguringReason.REROUTING,
+        problem=_withdrawn_before(withdrawn),
         epoch=epoch.number,
     )
 
 
 def _config_map(
-    seen: Observation, topology: Topology, restart_generation: int, epoch: PackedEpoch | None = None, failed_migrations: int = 0
+    seen: Observation,
+    topology: Topology,
+    restart_generation: int,
+    epoch: PackedEpoch | None = None,
+    failed_migrations: int = 0,
+    withdrawals: Withdrawals = Withdrawals(),  # noqa: B008 - frozen
 ) -> Object:
     """The ConfigMap with the checkpoint that status knows: the driver begins no other one with nothing, unless asked to."""
     former = seen.status.get("checkpoint", "")
-    return config_map(seen.owner, topology, seen.generation, restart_generation, epoch, failed_migrations, former)
+    return config_map(seen.owner, topology, seen.generation, restart_generation, epoch, failed_migrations, former, withdrawals)
 
 
 def figures(judgement: Judgement) -> str:

@@ -13,6 +13,9 @@ from streamtopology.topology import Topology
 # Changes after which nothing runs: they neither continue an unfinished change nor are continued by another.
 STOPPING = (ReconfiguringReason.SUSPENDING, ReconfiguringReason.COMPLETING, ReadyReason.DELETING)
 
+# Before the number of the epoch in a target.
+_EPOCH = "; epoch "
+
 
 @dataclass(frozen=True)
 class Transition:
@@ -26,6 +29,12 @@ class Transition:
     begun: float
     generation: int
     target: str
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that the change leads to; None where it leads to none of its own."""
+        number = self.target.rpartition(_EPOCH)[2] if _EPOCH in self.target else ""
+        return int(number) if number.isdecimal() else None
 
     def to_status(self) -> dict[str, Any]:
         """Its part of `status.intent`. A deletion has no target, and the CRD allows no empty text."""
@@ -44,7 +53,7 @@ def recorded(status: Mapping[str, Any]) -> Transition | None:
 def target_of(topology: Topology, epoch: int | None) -> str:
     """The target of a change to `topology`, which is resolved, and to this epoch of the ConfigMap."""
     executors = ", ".join(f"{executor.replicas} {executor.name}" for executor in topology.executors)
-    return executors if epoch is None else f"{executors}; epoch {epoch}"
+    return executors if epoch is None else f"{executors}{_EPOCH}{epoch}"
 
 
 def present(known: Transition | None, kind: str, begins: bool, generation: int, target: str, now: float) -> Transition:

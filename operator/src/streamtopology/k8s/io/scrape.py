@@ -128,7 +128,8 @@ class Scraper:
     async def _one(self, target: Target, before: Answer) -> Answer:
         try:
             judged = await self._judged(target, before)
-            return Answer(target.pod, judged.stats, judged.judgement, judged.scaling, gains=judged.gains)
+            stats = judged.stats.dated_by(self._clock())
+            return Answer(target.pod, stats, judged.judgement, judged.scaling, gains=judged.gains)
         except (aiohttp.ClientError, TimeoutError, OSError, StatsFormatError, PlannerDied) as error:
             log.info("%s of %s: %s", target.pod, target.request.topology, error)
             return self._silent(before, target, str(error) or type(error).__name__)

@@ -6,7 +6,7 @@ import json
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.contract.pods import routing_map_name
-from streamtopology.contract.routing_configmap import PackedEpoch, RoutingData
+from streamtopology.contract.routing_configmap import PackedEpoch, RoutingData, Withdrawals
 from streamtopology.k8s import names
 from streamtopology.k8s.resources.objects import Object, Owner, owned
 from streamtopology.topology import Topology, to_manifest
@@ -27,6 +27,7 @@ def config_map(
     epoch: PackedEpoch | None,
     failed_migrations: int = 0,
     former_checkpoint: str = "",
+    withdrawals: Withdrawals = Withdrawals(),  # noqa: B008 - frozen
 ) -> Object:
     """`topology` is resolved. RoutingTooLargeError: the epoch does not fit."""
     text = topology_text(topology)
@@ -34,7 +35,7 @@ def config_map(
         raise RoutingTooLargeError(
             f"epoch {epoch.number} needs {size} bytes, a ConfigMap holds {LARGEST_BYTES}: lower rebalance.maxTableEntries"
         )
-    written = RoutingData(text, generation, restart_generation, epoch, failed_migrations, former_checkpoint)
+    written = RoutingData(text, generation, restart_generation, epoch, failed_migrations, former_checkpoint, withdrawals)
     data, binary = written.to_data()
     body: Object = {"data": data, **({"binaryData": binary} if binary else {})}
     return owned(owner, names.CONFIG_MAP, routing_map_name(owner.name), "routing", **body)
