@@ -131,15 +131,12 @@ async def operate(
         unserved = partial(report_unwatched, api, applier, settings, now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
-            stopped = asyncio.Event()
-            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, stopped)
+            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, asyncio.Event())
             watchdog = Watchdog(api, reconciler, namespaces, health, watch)
             await _until_first(watchdog.run(), others)
         finally:
             scraper.close()
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await _end(others)
 
 
 def _for_watches(access: Configuration, watches: int) -> Configuration:
@@ -181,8 +178,13 @@ async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Tas
         for finished in done:
             finished.result()
     finally:
+        await _end([task])
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
