@@ -55,6 +55,15 @@ def test_no_public_class_has_the_name_of_another() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_a_script_begins_when_all_of_it_is_there() -> None:
+    """What stands below `if __name__ == "__main__"` is not defined yet as it runs."""
+    for path in PYTHON:
+        blocks = [
+            ast.unparse(node.test) for node in ast.parse(path.read_text(encoding="utf-8")).body[:-1] if isinstance(node, ast.If)
+        ]
+        assert "__name__ == '__main__'" not in blocks, path
+
+
 def test_heads_of_functions_and_blocks_are_formatted() -> None:
     found = {path: list(unformatted_heads(path.read_text(encoding="utf-8"))) for path in PYTHON if path != KERNELS}
     assert {path: lines for path, lines in found.items() if lines} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,29 @@ def checked(cluster: ApiServer, **environment: str) -> str:
     return run(["/usr/bin/env", *variables, sys.executable, "-m", "streamtopology.k8s.install_check"], 180)
 
 
+def grant_what_helm_test_may(cluster: ApiServer, tmp_path: Path, *values: str) -> None:
+    """The Role of the test, which `helm test` makes before its pod."""
+    shown = helm(
+        cluster,
+        "template",
+        "streamtopology",
+        str(CHART),
+        "--kube-version=1.30.0",
+        "--show-only",
+        "templates/tests/rbac.yaml",
+        *values,
+    )
+    (tmp_path / "rights.yaml").write_text(shown)
+    cluster.kubectl("apply", "-f", str(tmp_path / "rights.yaml"))
+
+
+def take_right_away(cluster: ApiServer, resource: str) -> None:
+    role = json.loads(cluster.kubectl("get", "clusterrole", "streamtopology", "-o=json"))
+    index = next(index for index, rule in enumerate(role["rules"]) if resource in rule["resources"])
+    gone = json.dumps([{"op": "remove", "path": f"/rules/{index}"}])
+    cluster.kubectl("patch", "clusterrole", "streamtopology", "--type=json", f"--patch={gone}")
+
+
 def test_helm_test_says_what_works_and_what_is_missing(api_server: ApiServer, tmp_path: Path) -> None:
     helm(api_server, "install", "streamtopology", str(CHART), "--set", "crds.install=false")
     with pytest.raises(ProcessFailed, match=r"not installed: streamtopology\.dev/v1alpha1 streamtopologies are not served"):
@@ -124,12 +148,23 @@ def test_helm_test_says_what_works_and_what_is_missing(api_server: ApiServer, tm
         "POD_NAME": "operator-0", "KUBECONFIG": str(kubeconfig),
     }  # fmt: skip
     with OperatorProcess(api_server, tmp_path / "operator.log", **environment):
+        with pytest.raises(ProcessFailed, match="no StreamTopology can be made in namespace operators to try the operator"):
+            checked(api_server)
+        grant_what_helm_test_may(api_server, tmp_path)
         assert checked(api_server) == (
-            "operator-0 leads and renews its lease; StreamTopologies are served, and it may read them in all namespaces\n"
+            "operator-0 leads and renews its lease; it serves StreamTopologies in all namespaces: it wrote the status of one "
+            "made for this\n"
         )
+        assert api_server.kubectl("get", "stopo", "-A", "-o=name") == "", "it deletes the one it makes"
+        take_right_away(api_server, "streamtopologies/status")
+        with pytest.raises(
+            ProcessFailed, match=r"leads, but has written no status of StreamTopology operators/streamtopology-test"
+        ):
+            checked(api_server)
         api_server.kubectl("create", "namespace", "streams")
         helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")
-        assert "may read them in streams" in checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams")
+        grant_what_helm_test_may(api_server, tmp_path, "--set", "watchNamespaces={streams}")
+        assert "serves StreamTopologies in streams" in checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams")
         with pytest.raises(ProcessFailed, match=r"may not read StreamTopologies in namespace default .* see rbac\.create"):
             checked(api_server, STREAMTOPOLOGY_WATCH_NAMESPACES="streams,default")
 

@@ -1,5 +1,5 @@
 {{/* Values that templates need, so that none of them names a line of its own instead. Not the schema's `required`: its message
-has no remedy. Helm renders the deepest template first, templates/tests/installed.yaml, which includes this. */}}
+has no remedy. Helm renders the deepest templates first, those of templates/tests, which include this. */}}
 {{- define "streamtopology.complete" -}}
 {{- range splitList " " "global image.repository image.pullPolicy sparkImage.repository disruptionBudget nodeLossSeconds crds.install replicas logLevel logFormat workers serviceAccount.create rbac.create rbac.aggregate probes.startup probes.liveness probes.readiness podDisruptionBudget.maxUnavailable podSecurityContext securityContext networkPolicy.enabled page.enabled tracing.endpoint tracing.headersSecret.key metrics.enabled metrics.interval metrics.rules metrics.dashboard" -}}
 {{- $path := . -}}

@@ -69,10 +69,6 @@ async def configuration() -> Configuration:
     return found
 
 
-if __name__ == "__main__":
-    main()
-
-
 class JsonLines(logging.Formatter):
     """A record as a JSON object in one line: time, level, logger, message, and the traceback of an exception."""
 
@@ -94,3 +90,7 @@ def configure(level: str, form: str) -> None:
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if form == "json" else text)
     logging.basicConfig(level=level, handlers=[handler])
+
+
+if __name__ == "__main__":
+    main()

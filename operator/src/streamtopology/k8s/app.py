@@ -100,9 +100,7 @@ async def operate(
         queue.add(topology)
         snapshots.wake(topology)
 
-    cache = Cache(changed)
-    namespaces = settings.namespaces or (None,)
-    health = health or Health()
+    cache, namespaces, health = Cache(changed), settings.namespaces or (None,), health or Health()
     health.started(queue, namespaces)
     async with (
         ApiClient(access) as client,
@@ -110,17 +108,16 @@ async def operate(
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
         dated = ServerClock(clock)
-        now = dated.now
         api = Api(client, may_write=leads, hear=dated.hear, answered=metrics.api_answered)
         watched = Api(watching, answered=metrics.api_answered)
-        scraper = Scraper(session, planner, queue.add, now)
-        not_created, ownership = NotCreated(api, now), TopologyClaims(api, settings, now)
+        scraper = Scraper(session, planner, queue.add, dated.now)
+        not_created, ownership = NotCreated(api, dated.now), TopologyClaims(api, settings, dated.now)
         spans = ReconcileSpans(metrics, clock, emit)
         applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, now, spans)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, dated.now, spans)
         if listed is not None:
             listed.follow(reconciler.manifests)
-        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, now)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, dated.now)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
@@ -128,7 +125,7 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
-        unserved = partial(report_unwatched, api, applier, settings, now)
+        unserved = partial(report_unwatched, api, applier, settings, dated.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, asyncio.Event())

@@ -1,4 +1,7 @@
-"""`helm test` runs `python -m streamtopology.k8s.install_check` with the operator's rights. It reads only.
+"""`helm test` runs `python -m streamtopology.k8s.install_check` with the operator's rights.
+
+In each namespace that the operator serves it makes a topology of its own, waits until the operator has written its status,
+and deletes it. The topology is paused: nothing else is made for it. An operator that leads but lacks a right writes none.
 
 The last line is a sentence. Exit codes: 0 installed, 1 not, with the remedy; 2 usage error.
 """
@@ -17,11 +20,30 @@ from streamtopology.k8s import names
 from streamtopology.k8s.__main__ import configuration
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, NoCluster
 from streamtopology.k8s.io.leader import LEASE_NAME
+from streamtopology.k8s.resources.objects import Object
 from streamtopology.k8s.settings import Settings, read_settings
 
 # Looks at the Lease, a second apart, before it counts as not renewed: an operator that has just been installed pulls its image,
 # and one that is replaced releases the Lease.
 PATIENCE = 90
+
+# As many before a status counts as not written.
+STATUS_PATIENCE = 60
+
+LABELS = {"app.kubernetes.io/name": "streamtopology-test"}
+
+# Whatever is valid: the annotation keeps the operator from making anything for it.
+PAUSED: Object = {
+    "apiVersion": names.TOPOLOGY.api_version,
+    "kind": names.TOPOLOGY.kind,
+    "metadata": {"generateName": "streamtopology-test-", "labels": LABELS, "annotations": {names.PAUSE: "true"}},
+    "spec": {
+        "sources": [{"name": "rows", "format": "parquet", "schema": "k INT", "options": {"path": "/nothing"}}],
+        "operators": [{"name": "counts", "inputs": ["rows"], "grouping": {"policy": "fields", "key": "k"}, "run": "count"}],
+        "executors": [{"name": "one", "replicas": 1, "cpu": "100m"}],
+        "checkpoint": "/nothing/of-helm-test",
+    },
+}
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -35,8 +57,12 @@ async def installed(api: Api, settings: Settings, sleep: Sleep = asyncio.sleep) 
     for namespace in settings.namespaces or (None,):
         await _topologies_are_served(api, namespace)
     holder = await _leader(api, settings.namespace, sleep)
+    for namespace in settings.namespaces or (settings.namespace,):
+        await _status_is_written(api, namespace, sleep)
     where = ", ".join(settings.namespaces) or "all namespaces"
-    return f"{holder} leads and renews its lease; StreamTopologies are served, and it may read them in {where}"
+    return (
+        f"{holder} leads and renews its lease; it serves StreamTopologies in {where}: it wrote the status of one made for this"
+    )
 
 
 async def _topologies_are_served(api: Api, namespace: str | None) -> None:
@@ -72,6 +98,31 @@ async def _leader(api: Api, namespace: str, sleep: Sleep) -> str:
     raise NotInstalled(
         f"no operator renews the lease {namespace}/{LEASE_NAME}: see its pods and their log "
         f"(kubectl -n {namespace} get pods -l app.kubernetes.io/name=streamtopology-operator)"
+    )
+
+
+async def _status_is_written(api: Api, namespace: str, sleep: Sleep) -> None:
+    """Make a paused topology, wait for its status, delete it; those that a killed test has left are deleted before."""
+    try:
+        async for page in api.pages(names.TOPOLOGY, namespace, f"app.kubernetes.io/name={LABELS['app.kubernetes.io/name']}"):
+            for left in page.items:
+                await api.delete(names.TOPOLOGY, namespace, left["metadata"]["name"], left["metadata"]["uid"])
+        made = (await api.create(names.TOPOLOGY, namespace, PAUSED))["metadata"]
+    except ApiError as refused:
+        raise NotInstalled(
+            f"no StreamTopology can be made in namespace {namespace} to try the operator: {refused}"
+        ) from refused
+    try:
+        for _ in range(STATUS_PATIENCE):
+            found = await api.get(names.TOPOLOGY, namespace, made["name"])
+            if found is not None and (found.get("status") or {}).get("conditions"):
+                return
+            await sleep(1)
+    finally:
+        await api.delete(names.TOPOLOGY, namespace, made["name"], made["uid"])
+    raise NotInstalled(
+        f"the operator leads, but has written no status of StreamTopology {namespace}/{made['name']} in {STATUS_PATIENCE} s: "
+        "if it lacks a right (rbac.create), its log names it"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import reprlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
+from streamtopology.jobs.columnar.sql_casts import MACROS, NOT_UTF8, bytes_as_text, with_casts_of_spark
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
 # The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's.
@@ -40,7 +42,7 @@ _HUGE = pa.decimal128(38)
 # times without a zone. Their names and those to cast them to.
 _UNLIKE_ARROWS = {
     "uhugeint": ("UHUGEINT", "HUGEINT, DOUBLE or VARCHAR"),
-    "bit": ("BIT", "VARCHAR or BIGINT"),
+    "bit": ("BIT", "VARCHAR"),
     "time with time zone": ("TIMETZ", "TIME or VARCHAR"),
     "variant": ("VARIANT", "JSON or VARCHAR"),
     "bignum": ("BIGNUM", "HUGEINT, DOUBLE or VARCHAR"),
@@ -70,7 +72,7 @@ class _Engine:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.connection = duckdb.connect(":memory:")
-        for setting in _SETTINGS:
+        for setting in (*MACROS, *_SETTINGS):
             self.connection.execute(setting)
 
 
@@ -125,6 +127,8 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
     _refuse_finer_types(schema, [*select, *([] if where is None else [where])])
     try:
         _check_row_by_row(empty, select, where)
+        for one, condition in _alone(select, where):
+            _refuse_bytes_as_text({_TABLE: empty}, _sql(one, condition), _shown(one, condition))
         if not select:
             return schema
         _refuse_types_unlike_arrows({_TABLE: empty}, _sql(select, where), _shown(select, where))
@@ -165,6 +169,7 @@ def _query_schema(inputs: tuple[tuple[str, pa.Schema], ...], sql: str) -> pa.Sch
         mixing = _mixing_steps(empty, sql, _ACROSS_ROWS)
         if mixing:
             raise ExpressionError(f"{sql} looks at several results at once ({mixing[0]}); let a later operator do so")
+        _refuse_bytes_as_text(empty, sql, sql)
         _refuse_types_unlike_arrows(empty, sql, sql)
         return _run(empty, sql).schema
     except duckdb.Error as error:
@@ -244,9 +249,16 @@ def _refuse_types_unlike_arrows(tables: Mapping[str, pa.Table], sql: str, shown:
                 raise ExpressionError(f"{shown}: {name!r} is a {type_}; cast it to {others}")
 
 
+def _refuse_bytes_as_text(tables: Mapping[str, pa.Table], sql: str, shown: str) -> None:
+    """Raises ExpressionError if bytes become text without a cast that reads them as UTF-8."""
+    finding = bytes_as_text(_engine().connection, tables, with_casts_of_spark(sql))
+    if finding is not None:
+        raise ExpressionError(f"{shown}: {finding}")
+
+
 def _types(tables: Mapping[str, pa.Table], sql: str) -> list[tuple[str, DuckDBPyType]]:
     with _with_tables(tables) as connection:
-        relation = connection.sql(sql)
+        relation = connection.sql(with_casts_of_spark(sql))
         return list(zip(relation.columns, relation.types, strict=True))
 
 
@@ -284,7 +296,7 @@ def _run(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
         try:
             if len(connection.extract_statements(sql)) != 1:
                 raise duckdb.ParserException("an expression cannot hold several statements")
-            return connection.sql(sql).to_arrow_table()
+            return connection.sql(with_casts_of_spark(sql)).to_arrow_table()
         except duckdb.OutOfMemoryException as error:  # no fault of the expression or of a row
             raise MemoryError(f"{_first_line(error)} in {sql}") from error
 
@@ -313,7 +325,7 @@ def _check_row_by_row(empty: pa.Table, select: Sequence[str], where: str | None)
 
 def _mixing_steps(tables: Mapping[str, pa.Table], sql: str, kinds: Sequence[str]) -> list[str]:
     """The steps of DuckDB's plan for `sql` that are of one of `kinds`."""
-    plan = _run(tables, f"EXPLAIN (FORMAT JSON) {sql}").column("explain_value")[0].as_py()
+    plan = _run(tables, f"EXPLAIN (FORMAT JSON) {with_casts_of_spark(sql)}").column("explain_value")[0].as_py()
     steps = [step for step in _steps(json.loads(plan)) if any(kind in step for kind in kinds)]
     return [step.lower().replace("_", " ") for step in steps]
 
@@ -326,16 +338,37 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[str]:
 
 def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error) -> ExpressionError:
     """Say which expression it was: the one that fails on `rows` alone, too, or all of them."""
-    alone = [([text], None) for text in select] + ([] if where is None else [(["1"], where)])
-    for one, condition in alone:
-        try:
-            _run({_TABLE: rows}, _sql(one, condition))
-        except duckdb.Error as again:
+    for one, condition in _alone(select, where):
+        again = _fault(rows, one, condition)
+        if again is not None:
+            row = f", in the row {_first_at_fault(rows, one, condition)}" if NOT_UTF8 in str(again) else ""
             columns = ", ".join(rows.schema.names)
             return ExpressionError(
-                f"expression {condition or one[0]!r}: {_first_line(again)} (columns: {columns})", condition or one[0]
+                f"expression {condition or one[0]!r}: {_first_line(again)}{row} (columns: {columns})", condition or one[0]
             )
     return ExpressionError(f"{_shown(select, where)}: {_first_line(error)}")
+
+
+def _alone(select: Sequence[str], where: str | None) -> list[tuple[list[str], str | None]]:
+    """Each expression as a `select` and a `where` of its own."""
+    return [*(([text], None) for text in select), *([] if where is None else [(["1"], where)])]
+
+
+def _fault(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None) -> duckdb.Error | None:
+    try:
+        _run({_TABLE: rows}, _sql(select, where))
+    except duckdb.Error as error:
+        return error
+    return None
+
+
+def _first_at_fault(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None) -> str:
+    """The first of the rows on which the expression fails, by halves; for people."""
+    while rows.num_rows > 1:
+        half = rows.num_rows // 2
+        first = rows.slice(0, half)
+        rows = rows.slice(half) if _fault(first, select, where) is None else first
+    return reprlib.repr(rows.to_pylist()[0])
 
 
 def _shown(select: Sequence[str], where: str | None) -> str:
