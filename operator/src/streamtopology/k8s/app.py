@@ -50,6 +50,7 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
     metrics, health, listed = OperatorMetrics(), Health(), Listed(time.time)
     async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
+            metrics.leading.set(1)
             await _operate_and_plan(access, settings, metrics, health, listed, always, emit)
             return
 
@@ -115,7 +116,8 @@ async def operate(
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
         dated = ServerClock(clock)
-        api, watched = Api(client, may_write=leads, hear=dated.hear), Api(watching)
+        api = Api(client, may_write=leads, hear=dated.hear, answered=metrics.api_answered)
+        watched = Api(watching, answered=metrics.api_answered)
         scraper = Scraper(session, planner, queue.add, dated.now)
         not_created, ownership = NotCreated(api, dated.now), TopologyClaims(api, settings, dated.now)
         spans = ReconcileSpans(metrics, clock, emit)
@@ -134,15 +136,12 @@ async def operate(
         unserved = partial(report_unwatched, api, applier, settings, dated.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
-            stopped = asyncio.Event()
-            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, stopped)
+            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, asyncio.Event())
             watchdog = Watchdog(api, reconciler, namespaces, health, watch)
             await _until_first(watchdog.run(), others)
         finally:
             scraper.close()
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await _end(others)
 
 
 def _for_watches(access: Configuration, watches: int) -> Configuration:
@@ -184,8 +183,13 @@ async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Tas
         for finished in done:
             finished.result()
     finally:
+        await _end([task])
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -69,11 +69,15 @@ def _unheard(_date: str | None) -> None:
     return None
 
 
+def unnoted(method: str, code: str) -> None:
+    """Nobody counts the calls."""
+
+
 class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
     `may_write` is called before every call that changes something: with several replicas, it is True on the leader. `hear`
-    gets the header `Date` of every answer.
+    gets the header `Date` of every answer, `answered` each call's method and status, `none` without an answer.
     """
 
     def __init__(
@@ -82,11 +86,13 @@ class Api:
         request_seconds: float = REQUEST_SECONDS,
         may_write: Callable[[], bool] = always,
         hear: Callable[[str | None], None] = _unheard,
+        answered: Callable[[str, str], None] = unnoted,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
         self._hear = hear
+        self._answered = answered
 
     def within(self, seconds: float) -> Api:
         """The same with another timeout of a call."""
@@ -256,8 +262,10 @@ class Api:
         try:
             answer = await self._client.call_api(*request, _request_timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._answered(method, "none")
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
         self._hear(answer.response.headers.get("Date"))
+        self._answered(method, str(answer.response.status))
         return answer.response
 
 

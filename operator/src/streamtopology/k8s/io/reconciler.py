@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.errors import Unavailable
+from streamtopology.contract.phases import Phase
 from streamtopology.contract.pods import routing_map_name
 from streamtopology.contract.reasons import ReroutingTrigger
 from streamtopology.k8s import failpoints, names
@@ -400,7 +401,8 @@ class Reconciler:
         if (took := events.reconfigured_seconds(seen, decision.status)) is not None:
             metrics.time_to_reconfigure_seconds.labels(seen.status["intent"]["action"]).observe(took)
         stats = seen.stats
-        if stats is None:
+        if stats is None or stats.activity.phase is Phase.DONE:
+            metrics.forget_batches(key.namespace, key.name)
             return
         if stats.imbalance is not None:
             metrics.imbalance_ratio.labels(key.namespace, key.name).set(stats.imbalance)
