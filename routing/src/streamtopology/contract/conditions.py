@@ -87,6 +87,7 @@ class DegradedReason(Documented):
     MIGRATION_NOT_STARTED = "MigrationNotStarted", "the pod of the epoch's migration is not created, or cannot start"
     MIGRATION_FAILED = "MigrationFailed", "the epoch's migration failed"
     EPOCH_NOT_TAKEN = "EpochNotTaken", "the driver does not run under a ready epoch"
+    API_FAILING = "ApiFailing", "calls of the API server fail, so that changes take longer"
     ROUTING_TOO_LARGE = "RoutingTooLarge", "the epoch does not fit into a ConfigMap"
 
 

@@ -32,6 +32,7 @@ from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.resizing import why_not_resized
 from streamtopology.k8s.decide.scaling import ready_executors
+from streamtopology.k8s.instants import format_time
 from streamtopology.topology import Topology
 
 # The time that a driver may ignore a ready epoch before it is reported.
@@ -39,6 +40,9 @@ EPOCH_SECONDS = 60.0
 
 # The time that an executor's pod may take in a change until it is reported: a cluster autoscaler adds a node within it.
 MISSING_SECONDS = 300.0
+
+# Looks in a row that fail for want of an answer before that is said.
+API_FAILURES = 3
 
 # Changes by admission that a message names.
 MOST_MUTATIONS = 3
@@ -283,6 +287,9 @@ def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | N
 
 def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[tuple[str, str]]:
     stats, routing = seen.stats, seen.routing
+    if seen.away is not None and seen.away.count >= API_FAILURES:
+        text = f"calls of the API server fail again and again since {format_time(seen.away.since)}: {seen.away.why}"
+        yield DegradedReason.API_FAILING, text
     if stats is not None and stats.refused is not None and stats.refused.epoch is None:
         yield DegradedReason.TOPOLOGY_REFUSED, f"the driver keeps its former topology: {stats.refused.why}"
     ready_epoch = routing.epoch if routing is not None and routing.epoch_state == "ready" else None

@@ -83,8 +83,7 @@ def decide(seen: Observation, settings: Settings) -> Decision:
         return _delete(seen, settings)
     read = seen.read
     if isinstance(read, tuple):
-        text = "; ".join(read)
-        return _untouched(seen, status.invalid(seen, text), settings)
+        return _invalid(seen, "; ".join(read), settings)
     if seen.rival:
         refused = _untouched(seen, status.invalid(seen, seen.rival), settings)
         return replace(refused, again_seconds=RIVAL_SECONDS)
@@ -98,6 +97,22 @@ def decide(seen: Observation, settings: Settings) -> Decision:
         reported = status.build(seen, topology, Rollout(0), (), scaled=scaled, paused=True, unapplied=unapplied)
         return _decision(seen, topology, (), (), reported, settings)
     return _run(seen, read, image, settings)
+
+
+def _invalid(seen: Observation, why: str, settings: Settings) -> Decision:
+    """Change nothing for a manifest that cannot run, and go on with the topology that runs: what had begun is finished."""
+    current, running = seen.routing, seen.running
+    if current is None or running is None or seen.paused or seen.rival:
+        return _untouched(seen, status.invalid(seen, why), settings)
+    metadata = {**seen.manifest["metadata"], "generation": current.generation}
+    is_stopped = seen.driver is not None and seen.driver.replicas == 0
+    kept = replace(running, suspend=is_stopped)
+    before = replace(seen, manifest={**seen.manifest, "metadata": metadata}, read=kept)
+    decision = _run(before, kept, running_image(seen, running.image or settings.image or ""), settings)
+    reported = status.not_taken(seen, decision.status, why)
+    of_conditions = events_of(before, decision.status)
+    events = (*(event for event in decision.events if event not in of_conditions), *events_of(seen, reported))
+    return replace(decision, status=reported, events=events)
 
 
 def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> Decision:

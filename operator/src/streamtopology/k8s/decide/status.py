@@ -51,6 +51,14 @@ def invalid(seen: Observation, sentences: str) -> Object:
     return _with(seen, phase, [condition, *kstatus(condition, None, None)])
 
 
+def not_taken(seen: Observation, reported: Object, sentences: str) -> Object:
+    """`reported` is of the topology that runs: with the sentences of a newer manifest, which cannot."""
+    condition = Condition(ConditionType.READY, "False", ReadyReason.INVALID_MANIFEST, sentences)
+    known = {one["type"]: one for one in reported["conditions"]}
+    known |= {one["type"]: one for one in _dated(seen, [condition, *kstatus(condition, None, None)])}
+    return {**reported, "observedGeneration": seen.generation, "conditions": list(known.values())}
+
+
 def without_image(seen: Observation) -> Object:
     text = "no image to run: set spec.image, or let the operator run with --image"
     condition = Condition(ConditionType.READY, "False", ReadyReason.NO_IMAGE, text)
