@@ -97,6 +97,50 @@ def test_file_replaced_after_a_part_was_committed_is_refused() -> None:
         keys({"s": [0, 1, 0]})
 
 
+@pytest.mark.parametrize("place", [0, 50, 99], ids="{} % of the rows".format)
+def test_file_replaced_with_its_size_and_time_is_another_one(place: int) -> None:
+    """As a copy that keeps times makes it (`cp -p`, `rsync -t`): only the time of its entry tells."""
+    count = 60_000
+
+    def put_large(changed: int) -> os.stat_result:
+        rows = pa.table({"key": pa.array(range(count)), "v": pa.array([changed == n // (count // 100) for n in range(count)])})
+        pq.write_table(rows, "in/a.parquet", row_group_size=count // 2, compression="none", use_dictionary=False)
+        os.utime("in/a.parquet", (1, 1))
+        return os.stat("in/a.parquet")
+
+    before = put_large(-1)
+    handed_out()
+    after = put_large(place)
+    assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    with pytest.raises(SourceError, match="after a part of its rows was committed; put the former one back, or continue"):
+        keys({"s": [0, 1, 0]})
+    assert len(keys()) == count + 1, "of which nothing is committed is read as it is now"
+
+
+def changed(start: int) -> dict[str, list[str]]:
+    return DescriptorLog([spec(Path("in"))], Path("files"), Path("spark"), 0).changed({"s": start})
+
+
+def test_file_that_is_changed_after_it_was_read_is_named() -> None:
+    handed_out()
+    os.utime("in/b.parquet", (7, 7))
+    assert changed(2) == {}
+    put("in/a.parquet", [4, 3, 2, 1], 1)
+    assert changed(2) == {"s": [str(Path("in/a.parquet").absolute())]}
+    Path("in/a.parquet").unlink()
+    put("in/b.parquet", [9, 10], 2)
+    assert changed(2) == {"s": [str(Path("in/b.parquet").absolute())]}
+    assert changed(1) == {}, "of which nothing is committed"
+
+
+def test_replaced_file_is_not_read_from_the_one_that_was_open() -> None:
+    part = Descriptor("s", "parquet", str(Path("in/a.parquet").absolute()), 0, 0, 2, 2)
+    assert [row["key"] for row in rows_of([part], spec(Path("in")))] == [1, 2]
+    put("draft/a.parquet", [5, 6, 7, 8], 1)
+    Path("draft/a.parquet").replace("in/a.parquet")
+    assert [row["key"] for row in rows_of([part], spec(Path("in")))] == [5, 6]
+
+
 def damaged(path: str) -> None:
     """The file's first page becomes other bytes; its size and time stay."""
     data, times = bytearray(Path(path).read_bytes()), os.stat(path)

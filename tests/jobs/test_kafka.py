@@ -26,6 +26,8 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorL
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.kafka import stream as kafka
+from streamtopology.jobs.connectors.sources.kafka.positions import TopicPosition
+from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics
 from streamtopology.jobs.connectors.sources.lag import SourceLag
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
 from streamtopology.jobs.driver.progress import BatchInput
@@ -44,6 +46,7 @@ def no_consumer_outlives_the_broker(kafka_broker: Broker) -> Iterator[None]:
     """librdkafka would report every try to reach it, on the standard error of all tests to come."""
     yield
     kafka._consumer.cache_clear()
+    kafka._admin.cache_clear()
     gc.collect()  # consumers of readers that are in a cycle, or in a traceback that pytest has kept
 
 
@@ -58,6 +61,11 @@ def spec(broker: Broker, topic: str, **options: str) -> SourceSpec:
 def step(reader: DescriptorStreamReader, start: dict) -> tuple[list[Descriptor], dict]:
     rows, end = reader.read(start)
     return [Descriptor.from_json(text) for _, text in rows], end
+
+
+def at(offsets: dict[str, int], topic_id: str = "") -> TopicPosition:
+    """A position by partition; without an id, as of a broker that has none."""
+    return {"id": topic_id, "next": offsets}
 
 
 def values(descriptors: list[Descriptor], source: SourceSpec) -> list[bytes]:
@@ -136,7 +144,7 @@ def test_new_partitions_are_read_from_their_beginning(kafka_broker: Broker, tmp_
     kafka_broker.send(topic, [b"new"], partition=1)
     descriptors, end = step(reader, start)
     assert values(descriptors, source) == [b"new"]
-    assert end == {"in": {topic: {"0": 0, "1": 1}}}
+    assert end["in"][topic]["next"] == {"0": 0, "1": 1}
 
 
 def test_available_now_ends_at_the_offsets_that_were_there(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -155,15 +163,144 @@ def test_lost_offsets_are_refused(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
     with pytest.raises(SourceError, match="partition 0 holds offsets 0 to 0, but the stream is at 7"):
-        reader.read({"in": {topic: {"0": 7}}})
+        reader.read({"in": {topic: at({"0": 7})}})
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
-    reader = DescriptorStreamReader(
-        [spec(kafka_broker, "no-such-topic", **{"kafka.allow.auto.create.topics": "false"})], tmp_path
-    )
-    with pytest.raises(SourceError, match=r"topic no-such-topic at .* cannot be read"):
+    reader = DescriptorStreamReader([spec(kafka_broker, "no-such-topic", failOnDataLoss="false")], tmp_path)
+    with pytest.raises(SourceError, match=r"topic no-such-topic at .* cannot be read: there is none. Create it, or correct"):
         reader.initialOffset()
+
+
+# --- the identity of a topic
+
+
+ALLOWED = {"failOnDataLoss": "false"}
+
+
+def test_topic_that_was_created_again_is_refused_with_a_way_on(kafka_broker: Broker, tmp_path: Path) -> None:
+    """It has more messages than were read of the former one, so their offsets say nothing."""
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
+    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
+    _, end = step(reader, reader.initialOffset())
+    kafka_broker.create_again(topic)
+    new = [b"new-%d" % n for n in range(8)]
+    kafka_broker.send(topic, new)
+    for again in (reader, DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)):
+        with pytest.raises(SourceError, match=r"is not the one that was read: .*failOnDataLoss: false reads it from its first"):
+            again.read(end)
+    allowed = spec(kafka_broker, topic, **ALLOWED)
+    descriptors, after = step(DescriptorStreamReader([allowed], tmp_path), end)
+    assert values(descriptors, allowed) == new
+    kafka_broker.send(topic, [b"newer"])
+    descriptors, _ = step(DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path), after)
+    assert values(descriptors, allowed) == [b"newer"], "after a batch the option can be true again"
+
+
+def test_topic_that_was_created_again_with_fewer_partitions_is_refused(kafka_broker: Broker, tmp_path: Path) -> None:
+    """So it is seen where brokers have no ids, too."""
+    topic = kafka_broker.topic(partitions=2)
+    start = {"in": {topic: at({"0": 0, "1": 0})}}
+    kafka_broker.create_again(topic, partitions=1)
+    with pytest.raises(SourceError, match=f"topic {topic} has no partition 1 any more: it was created again"):
+        DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path).read(start)
+    _, end = step(DescriptorStreamReader([spec(kafka_broker, topic, **ALLOWED)], tmp_path), start)
+    assert end["in"][topic]["next"] == {"0": 0}
+
+
+def test_planned_messages_of_a_former_topic_are_not_those_of_the_new_one(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
+    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
+    start = reader.initialOffset()
+    (planned,), end = step(reader, start)
+    kafka_broker.create_again(topic)
+    kafka_broker.send(topic, [b"new-%d" % n for n in range(8)])
+    again = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path).readBetweenOffsets(start, end)
+    assert [Descriptor.from_json(text) for _, text in again] == [planned]
+    with pytest.raises(SourceError, match="is not the one that was read"):
+        values([planned], spec(kafka_broker, topic))
+    tally = Tally()
+    assert (list(kafka.read_range(planned, spec(kafka_broker, topic, **ALLOWED), tally)), tally.skipped) == ([], 5)
+
+
+def test_topic_that_is_deleted_while_it_is_read_gives_no_batch(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old"])
+    source = spec(kafka_broker, topic, **ALLOWED)
+    reader = DescriptorStreamReader([source], tmp_path)
+    (planned,), _ = step(reader, reader.initialOffset())
+    tables = kafka.read_range(planned, source, Tally())
+    assert next(tables).num_rows == 1
+    kafka_broker.create_again(topic)
+    with pytest.raises(SourceError, match=f"topic {topic} was deleted while it was read; start again"):
+        next(tables)
+
+
+def test_topic_that_is_gone_is_refused_or_left_until_it_is_back(kafka_broker: Broker, tmp_path: Path) -> None:
+    gone, other = kafka_broker.topic(), kafka_broker.topic()
+    kafka_broker.send(gone, [b"old"])
+    source = spec(kafka_broker, f"{gone}, {other}", **ALLOWED)
+    _, end = step(reader := DescriptorStreamReader([source], tmp_path), reader.initialOffset())
+    kafka_broker.delete(gone)
+    kafka_broker.send(other, [b"goes on"])
+    with pytest.raises(SourceError, match=f"topic {gone} at .* cannot be read: there is none.*failOnDataLoss: false continues"):
+        DescriptorStreamReader([spec(kafka_broker, f"{gone}, {other}")], tmp_path).read(end)
+    descriptors, after = step(reader, end)
+    assert (values(descriptors, source), after["in"][gone]) == ([b"goes on"], end["in"][gone])
+    kafka_broker.create(gone)
+    kafka_broker.send(gone, [b"new"])
+    descriptors, _ = step(reader, after)
+    assert values(descriptors, source) == [b"new"]
+
+
+def test_topic_that_is_subscribed_to_again_continues_where_it_was_left(kafka_broker: Broker, tmp_path: Path) -> None:
+    one, two = kafka_broker.topic(), kafka_broker.topic()
+    both, alone = spec(kafka_broker, f"{one},{two}"), spec(kafka_broker, one)
+    kafka_broker.send(two, [b"read"])
+    _, end = step(reader := DescriptorStreamReader([both], tmp_path), reader.initialOffset())
+    kafka_broker.send(one, [b"meanwhile"])
+    kafka_broker.send(two, [b"later"])
+    descriptors, end = step(DescriptorStreamReader([alone], tmp_path), end)
+    assert values(descriptors, alone) == [b"meanwhile"]
+    descriptors, _ = step(DescriptorStreamReader([both], tmp_path), end)
+    assert values(descriptors, both) == [b"later"]
+
+
+# --- where to start
+
+
+@pytest.mark.parametrize(
+    ("offsets", "sentence"),
+    [
+        ({"0": 1}, "lacks topic {t}, partition 1; it must name every partition"),
+        ({"0": 1, "1": 0, "2": 0}, "names topic {t}, partition 2, which is not there"),
+        ({"0": 1, "7": -1}, "names topic {t}, partition 7, which is not there and lacks topic {t}, partition 1"),
+        ({"0": 5, "1": 0}, "has offset 5 of topic {t}, partition 0, which holds offsets 0 to 4; name one of these"),
+    ],
+)
+def test_starting_offsets_that_are_not_those_of_the_topic_are_refused(
+    kafka_broker: Broker, tmp_path: Path, offsets: dict[str, int], sentence: str
+) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    kafka_broker.send(topic, [b"0", b"1", b"2", b"3"])
+    source = spec(kafka_broker, topic, startingOffsets=json.dumps({topic: offsets}))
+    with pytest.raises(SourceError) as refused:
+        DescriptorStreamReader([source], tmp_path).initialOffset()
+    assert f"source 'in': option startingOffsets {sentence.format(t=topic)}" in str(refused.value)
+    found = [text for text in map(str, check_topics(source)) if "startingOffsets" in text]
+    assert len(found) == (0 if "5" in sentence else 1), "a warning: a checkpoint that has begun needs no offsets"
+
+
+def test_starting_offsets_of_all_partitions_are_where_the_stream_begins(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=3)
+    for partition in range(3):
+        kafka_broker.send(topic, [b"%d-%d" % (partition, n) for n in range(4)], partition)
+    source = spec(kafka_broker, topic, startingOffsets=json.dumps({topic: {"0": 3, "1": -1, "2": -2}}))
+    reader = DescriptorStreamReader([source], tmp_path)
+    descriptors, _ = step(reader, reader.initialOffset())
+    assert values(descriptors, source) == [b"0-3", b"2-0", b"2-1", b"2-2", b"2-3"]
 
 
 def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -252,7 +389,26 @@ def test_source_that_comes_back_needs_no_messages_that_were_read_before(kafka_br
     again = DescriptorStreamReader([source], tmp_path, left_at)
     descriptors, end = step(again, {})
     assert values(descriptors, source) == [b"new"]
-    assert end == {"in": {topic: {"0": 11}}}
+    assert end["in"][topic]["next"] == {"0": 11}
+
+
+def test_run_goes_on_with_a_topic_that_was_created_again_only_where_that_is_allowed(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
+    given = counted_values(kafka_broker.servers, topic)
+    run_query(flow := Flow(tmp_path, given))
+    kafka_broker.create_again(topic)
+    kafka_broker.send(topic, [b"new-%d" % n for n in range(8)])
+    flow.start(given)
+    with pytest.raises(TopologyFailed, match=f"topic {topic} is not the one that was read"):
+        run_query(flow)
+    flow.start(counted_values(kafka_broker.servers, topic, failOnDataLoss="false"))
+    run_query(flow)
+    everything = [f"old-{n}" for n in range(5)] + [f"new-{n}" for n in range(8)]
+    assert {row["v"]: row["count"] for row in flow.state("n")} == dict.fromkeys(everything, 1)
+    assert [text.partition(";")[0] for text in flow.reported] == [f"source 'in': topic {topic} was deleted and created again"]
 
 
 # --- consumer group, for lag monitors
@@ -265,7 +421,7 @@ def group_offsets(
     offsets = folder / "spark" / "offsets"
     offsets.mkdir(parents=True)
     for number, end in enumerate(ends):
-        offset = json.dumps({source.name: {source.options["subscribe"]: end}})
+        offset = json.dumps({source.name: {source.options["subscribe"]: at(end)}})
         (offsets / str(number)).write_text(f"v1\n{{}}\n{offset}")
     log = DescriptorLog([source], folder / "files", folder / "spark", position=0)
     return GroupOffsets([source], log, reported.append, seconds)
@@ -344,17 +500,17 @@ def test_lag_is_counted_after_the_newest_commit(kafka_broker: Broker, tmp_path: 
     lag = SourceLag([spec(kafka_broker, topic)], tmp_path, lambda: positions, reported.append)
     lag.count()
     assert lag.rows == {"in": None}, "nothing is committed yet"
-    positions = {"in": {topic: {"0": 0, "1": 0}}}
+    positions = {"in": {topic: at({"0": 0, "1": 0})}}
     lag.count()
     assert lag.rows == {"in": 3}
-    positions = {"in": {topic: {"0": 2, "1": 0}}}
+    positions = {"in": {topic: at({"0": 2, "1": 0})}}
     lag.count()
     assert (lag.rows, reported) == ({"in": 1}, [])
 
 
 def test_lag_of_a_topic_that_is_gone_is_unknown_and_reported_once(kafka_broker: Broker, tmp_path: Path) -> None:
     reported: list[str] = []
-    lag = SourceLag([spec(kafka_broker, "nowhere")], tmp_path, lambda: {"in": {"nowhere": {"0": 0}}}, reported.append)
+    lag = SourceLag([spec(kafka_broker, "nowhere")], tmp_path, lambda: {"in": {"nowhere": at({"0": 0})}}, reported.append)
     for _ in range(2):
         lag.count()
     assert lag.rows == {"in": None}
@@ -371,7 +527,7 @@ def test_lag_that_cannot_be_counted_is_unknown_whatever_the_error(monkeypatch: p
     monkeypatch.setattr("streamtopology.jobs.connectors.sources.lag.open_stream", fails)
     reported: list[str] = []
     source = SourceSpec("in", "kafka", None, {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"})
-    lag = SourceLag([source], tmp_path, lambda: {"in": {"t": {"0": 0}}}, reported.append)
+    lag = SourceLag([source], tmp_path, lambda: {"in": {"t": at({"0": 0})}}, reported.append)
     lag.rows = {"in": 5}
     lag.count()
     assert lag.rows == {"in": None}
@@ -435,9 +591,30 @@ def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path)
     first = open_sink(sink_of(kafka_broker, topic), WRITER)
     first.publish(0, staged(tmp_path, 0))
     open_sink(sink_of(kafka_broker, topic), WRITER).publish(1, staged(tmp_path, 1))
-    with pytest.raises(SinkError, match="batch 2 not sent"):
+    with pytest.raises(SinkError) as refused:
         first.publish(2, staged(tmp_path, 2))
+    assert str(refused.value) == (
+        f"sink 'out-{topic}': batch 2 not sent to topic {topic}: a newer process publishes with its transactional.id, "
+        f"streamtopology-flights-out-{topic}-run-1, and Kafka refuses this one. So two processes run from one checkpoint, or "
+        "from copies of its folder. Stop one of them; a copy that has an id of its own is made with `streamtopology state "
+        "clone`"
+    )
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6
+
+
+def test_checkpoints_of_one_topology_publish_side_by_side(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As dev and prod do on one broker, or a clone beside its original: they are other jobs, though of one name."""
+    topics = [kafka_broker.topic(), kafka_broker.topic()]
+    options = [{"kafka.bootstrap.servers": kafka_broker.servers, "topic": topic} for topic in topics]
+    jobs = [
+        open_sink(topology.Sink("out", "counts", "kafka", given), Writer("flights", run))
+        for given, run in zip(options, ("of-dev", "of-prod"), strict=True)
+    ]
+    for batch in range(3):
+        for sink in jobs:
+            sink.publish(batch, staged(tmp_path, batch))
+    for topic in topics:
+        assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6 + [2] * 6
 
 
 _PUBLISHES_TWO = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from streamtopology.contract.stats import Messages, Slot
 from streamtopology.jobs.observe.figures import imbalance
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
-from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.routing.load.load_report import SourceReport
 
@@ -251,3 +252,33 @@ def test_executors_that_come_and_go_are_counted_as_they_do():
     assert value(metrics, "executors", **{"class": "small"}) == 0
     stats = build_stats(history)
     assert [slot["executor"] for slot in stats["slots"] if slot["present"]] == ["large-0", "large-1", "large-2", "large-3"]
+
+
+def test_what_waits_is_asked_for_at_each_scrape():
+    standing = Standing(lag={"rides": 500, "fares": None}, watermark=1000.0)
+    metrics = Metrics(run(1), lambda: standing)
+    assert value(metrics, "lag_rows", source="rides") == 500
+    assert value(metrics, "lag_rows", source="fares") is None, "no broker answers: nobody knows"
+    assert value(metrics, "watermark_timestamp_seconds") == 1000
+    standing = Standing(lag={"rides": 0}, watermark=1060.0)
+    assert value(metrics, "lag_rows", source="rides") == 0
+    assert value(metrics, "watermark_timestamp_seconds") == 1060
+
+
+def test_run_without_kafka_and_event_time_has_neither_lag_nor_watermark():
+    metrics = Metrics(run(1))
+    served = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    assert served & {"streamtopology_lag_rows", "streamtopology_watermark_timestamp_seconds"} == set()
+    assert value(metrics, "build_info", version=version("streamtopology-jobs")) == 1
+
+
+def test_present_batch_has_its_seconds_and_no_batch_has_none():
+    now = 100.0
+    history = History("flights", SLOTS, {}, clock=lambda: now)
+    metrics = Metrics(history)
+    assert value(metrics, "running_batch_seconds") == 0
+    history.batch_begins(0, 10)
+    now = 1100.0
+    assert value(metrics, "running_batch_seconds") == 1000
+    history.batch_done(outcome(0, {"tail": HASHED}))
+    assert value(metrics, "running_batch_seconds") == 0

@@ -86,6 +86,19 @@ def test_source_that_comes_back_continues_where_it_was_left(tmp_path: Path) -> N
     assert flow.last.spark_batch - before == 2, "one for each new file, and none over what was read before"
 
 
+def test_start_names_files_that_were_changed_after_they_were_read(tmp_path: Path) -> None:
+    """As an export that is written over each day: its rows are never read, and nothing was said."""
+    life = Life(tmp_path)
+    life.add_files("a", 3)
+    assert life.run("a").reported == []
+    for number in (1, 2):
+        pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "a" / f"{number:04}.parquet")
+    assert life.run("a").reported == [
+        f"source 'a': {tmp_path}/a/0001.parquet (and 1 more) was changed after it was read, and rows that came into it since "
+        "then are not read; write them to a file of another name"
+    ]
+
+
 def test_source_that_comes_back_continues_though_sparks_log_is_lost(tmp_path: Path) -> None:
     life = Life(tmp_path)
     for name in BOTH:

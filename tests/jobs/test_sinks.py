@@ -238,6 +238,13 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
         (manifest_sink("memory", path="/tmp"), "format memory has no option 'path'; it has: none"),
         (manifest_sink("kafka", topic="t"), "format kafka needs option kafka.bootstrap.servers"),
         (manifest_sink("kafka", **{"kafka.bootstrap.servers": "x:1", "topic": "t", "acks": "1"}), "no option 'acks'"),
+        *(
+            (
+                manifest_sink("kafka", **{"kafka.bootstrap.servers": "x:1", "topic": "t", f"kafka.{setting}": "mine"}),
+                f"option kafka.{setting} cannot be set, because",
+            )
+            for setting in ("transactional.id", "group.id", "enable.auto.commit", "isolation.level")
+        ),
     ],
 )
 def test_a_wrong_sink_is_refused_with_a_sentence(sink: topology.Sink, complaint: str) -> None:

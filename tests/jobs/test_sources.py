@@ -184,6 +184,9 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         (Source("s", "kafka", None, {"subscribe": "t"}), "needs option kafka.bootstrap.servers"),
         (Source("s", "kafka", None, {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "startingOffsets": "first"}),
          "must be earliest, latest or JSON"),
+        *((Source("s", "kafka", None, {"kafka.bootstrap.servers": "x:1", "subscribe": "t", f"kafka.{setting}": "mine"}),
+           f"option kafka.{setting} cannot be set, because")
+          for setting in ("auto.offset.reset", "enable.auto.commit", "enable.partition.eof")),
     ],
 )  # fmt: skip
 def test_a_wrong_source_is_refused_with_a_sentence(source: Source, complaint: str) -> None:

@@ -45,13 +45,21 @@ def test_bytes_cast_to_text_are_utf8(texts: list[str | None]) -> None:
         ("value::TEXT || parts[1]::TEXT", "ZürichZürich"),
         ("CAST(value[1:1] AS STRING)", "Z"),
         ("list_transform(parts, lambda part: part::TEXT)", ["Zürich"]),
-        ("unnest(parts)::TEXT", "Zürich"),
+        ("unnest(list_transform(parts, lambda x: CAST(x AS TEXT)))", "Zürich"),
         ("coalesce(TRY_CAST(value AS TEXT), 'none')", "Zürich"),
         ("CAST(x AS INT)::STRING", "2"),
+        ("CAST('\\x41' AS BINARY)", rb"\x41"),
+        ("CAST(CAST('2024-01-01 05:30:00.5+05:30' AS TIMESTAMP) AS STRING)", "2024-01-01 00:00:00.5"),
     ],
 )
 def test_casts_hold_anywhere_in_an_expression(expression: str, expected: object) -> None:
     assert result(expression, rows("Zürich".encode())) == [expected]
+
+
+@pytest.mark.parametrize("cast", ["unnest(parts)::TEXT", "unnest([x])::INT", "(unnest([x]) + 1)::INT"])
+def test_a_cast_of_unknown_type_says_how_to_write_it(cast: str) -> None:
+    with pytest.raises(ExpressionError, match=r"has no type to cast yet: cast inside, unnest\(list_transform\("):
+        result(cast, rows("Zürich".encode()))
 
 
 def test_a_cast_in_where_and_in_a_query_is_utf8_too() -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from kubernetes.aio.client import ApiClient, Configuration
 
 from streamtopology.k8s import names
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, unnoted
 from streamtopology.k8s.io.bodies import yaml_of
 from streamtopology.k8s.io.cache import Cache
+from streamtopology.k8s.io.metrics import PREFIX, OperatorMetrics
 from streamtopology.k8s.io.queue import Queue
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 
@@ -42,11 +43,15 @@ NO_OBJECTS = {
 
 @asynccontextmanager
 async def answering(
-    *bodies: bytes, status: int = 200, watched: set[str] | None = None, sent: list[tuple[str, bytes]] | None = None
+    *bodies: bytes,
+    status: int = 200,
+    watched: set[str] | None = None,
+    sent: list[tuple[str, bytes]] | None = None,
+    answered: Callable[[str, str], None] = unnoted,
 ) -> AsyncIterator[Api]:
     """An API server that answers its calls with these, the last one again and again.
 
-    `watched` gets the paths of watches, `sent` the type and content of each body.
+    `watched` gets the paths of watches, `sent` the type and content of each body, `answered` what an `Api` notes of a call.
     """
     left = list(bodies)
 
@@ -66,7 +71,7 @@ async def answering(
     server: Any = site._server
     try:
         async with ApiClient(Configuration(host=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as client:
-            yield Api(client)
+            yield Api(client, answered=answered)
     finally:
         await runner.cleanup()
 
@@ -160,6 +165,27 @@ def test_refusal_is_one_whatever_its_details_say(details: object) -> None:
     with pytest.raises(ApiError) as refused:
         asked(lambda api: api.get(names.POD, "space", "pod"), status, status=422)
     assert (refused.value.status, refused.value.fields) == (422, ())
+
+
+def test_calls_are_counted_by_their_answer() -> None:
+    """A refusal is one of them, and so is no answer at all."""
+    metrics = OperatorMetrics()
+
+    def count(method: str, code: str) -> float | None:
+        return metrics.registry.get_sample_value(f"{PREFIX}api_requests_total", {"method": method, "code": code})
+
+    async def story() -> None:
+        async with answering(b"{}", answered=metrics.api_answered) as api:
+            await api.get(names.POD, "space", "pod")
+        async with answering(b"{}", status=503, answered=metrics.api_answered) as api:
+            with pytest.raises(ApiError):
+                await api.patch(names.POD, "space", "pod", {})
+        async with ApiClient(Configuration(host="http://127.0.0.1:1")) as nowhere:
+            with pytest.raises(ApiAway):
+                await Api(nowhere, answered=metrics.api_answered).get(names.POD, "space", "pod")
+
+    asyncio.run(story())
+    assert (count("GET", "200"), count("PATCH", "503"), count("GET", "none")) == (1, 3, 3), "each try"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

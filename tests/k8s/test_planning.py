@@ -241,6 +241,24 @@ def test_lag_beyond_one_batch_asks_for_more():
     assert wanted(400_000) > wanted(None)
 
 
+def test_history_of_a_class_does_not_hold_another_up() -> None:
+    clock = Clock()
+    judge = Judge(clock)
+    busy = replace(SCALED, target_utilisation=0.1, stabilisation_seconds=600.0)
+
+    def wanted(scaled: Autoscale, idle: float | None) -> dict[str, int]:
+        clock.now += 20
+        at = clock.now - (0 if idle is None else 1000)
+        judged = judge.judge("uid", answer(9, at, idle_seconds=idle, lag_rows=0), request(autoscale=scaled, executors=large(3)))
+        assert judged.scaling is not None
+        return dict(judged.scaling.replicas)
+
+    assert wanted(busy, None)["large"] > 3
+    clock.now += 400
+    assert wanted(busy, 400.0)["large"] > 0, "what was needed in the last ten minutes is kept"
+    assert wanted(replace(busy, executor_class="small"), 420.0) == {"small": 0}
+
+
 def test_a_class_without_executors_is_added_by_its_cpu_where_others_are_busy():
     clock = Clock()
     slots = [{"index": n, "executor": f"small-{n}", "class": "small", "cpu": cpu} for n, cpu in enumerate(CPU)]

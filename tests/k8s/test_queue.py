@@ -61,14 +61,14 @@ def test_key_added_during_its_work_returns_after_it():
 def test_a_failure_is_tried_again_after_longer_and_longer():
     async def story(queue: Queue, clock: Clock) -> None:
         delays = []
+        queue.add(A)
         for _ in range(10):
-            queue.add(A)
             await queue.take()
             delays.append(queue.failed(A))
+            clock.now += delays[-1]
         assert delays[0] == FIRST_DELAY
         assert delays[-1] == LONGEST_DELAY
         assert delays == sorted(delays)
-        queue.add(A)
         await queue.take()
         queue.done(A)
         queue.add(A)

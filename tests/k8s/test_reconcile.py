@@ -277,6 +277,35 @@ def test_invalid_manifest_is_reported_in_full_and_touches_nothing(world: World):
     assert world.objects == before
 
 
+def test_a_change_that_had_begun_is_finished_under_an_invalid_manifest(world: World):
+    """A scale-down stayed half done, with Ready "False" for the manifest and Reconfiguring "True" for ever."""
+    world.change(executors=[{**LARGE, "replicas": 1}, SMALL])
+    world.carry_out(world.decide())
+    world.change(executors=[{**LARGE, "replicas": 1, "cpu": "0m"}, SMALL])
+    world.settle()
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 1
+    assert condition(world, "Ready") == ("False", "InvalidManifest")
+    assert condition(world, "Reconfiguring")[0] == "False"
+    assert condition(world, "Stalled") == ("True", "InvalidManifest")
+    events = len(world.events)
+    del world.objects["Pod", "flow-small-0"]
+    world.settle()
+    assert [reason for reason, _ in world.events[events:]] == ["ExecutorsMissing", "Recovered"]
+    world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
+    world.settle()
+    assert condition(world, "Ready") == ("True", "Running")
+    assert world.objects["StatefulSet", "flow-large"]["spec"]["replicas"] == 3
+
+
+def test_a_suspended_topology_stays_so_under_an_invalid_manifest(world: World):
+    world.change(suspend=True)
+    world.settle()
+    world.change(suspend=False, executors=[{**LARGE, "cpu": "0m"}, SMALL])
+    world.settle()
+    assert world.objects["Deployment", "flow-driver"]["spec"]["replicas"] == 0
+    assert world.pod_names("executor") == []
+
+
 def test_status_that_was_lost_is_rebuilt(world: World):
     world.manifest["spec"]["executors"][0].pop("replicas")
     world.change(autoscale={"class": "large", "by": "Operator", "replicas": 1, "maxReplicas": 5})

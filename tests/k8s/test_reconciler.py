@@ -257,6 +257,23 @@ def test_conditions_are_metrics_with_the_present_reason_until_the_topology_is_go
     play(api, story, metrics=metrics)
 
 
+def test_a_topology_that_does_not_run_has_no_imbalance():
+    """The alert about it is for what runs: the last batch of a suspended or completed topology says nothing any more."""
+    api, metrics = OneTopology(of("uid-1", 1)), OperatorMetrics()
+
+    async def story(reconciler: Reconciler, queue: Queue, scraper: Scraper) -> None:
+        metrics.imbalance_ratio.labels("space", "flow").set(0.9)
+        metrics.tuples_stalled.labels("space", "flow").set(100)
+        await look(reconciler, queue)
+        for name in ("imbalance_ratio", "tuples_stalled"):
+            gauge = metrics.registry.get_sample_value(
+                f"streamtopology_operator_{name}", {"namespace": "space", "topology": "flow"}
+            )
+            assert gauge is None
+
+    play(api, story, metrics=metrics)
+
+
 def test_an_event_that_gets_no_answer_is_reported_so_that_no_other_is_tried():
     api = WithoutEvents(manifest())
     applier = Applier(api, Cache(lambda _: None))

@@ -275,3 +275,18 @@ def test_class_that_joins_the_choice_keeps_its_executors(world: World):
     world.settle()
     assert world.manifest["status"]["autoscale"]["desired"] == 2
     assert "classes" not in world.manifest["status"]["autoscale"]
+
+
+def test_number_of_a_class_is_not_carried_to_another(world: World) -> None:
+    world.manifest["spec"]["executors"][0].pop("replicas")
+    world.change(autoscale={"class": "large", "by": "Operator", "replicas": 2, "maxReplicas": 5})
+    world.settle()
+    world.scaling = Scaling({"large": 5}, BUSY)
+    world.settle()
+    assert (world.manifest["status"]["autoscale"]["class"], replicas(world, "large")) == ("large", 5)
+    executors = [{**LARGE, "replicas": 5}, {name: value for name, value in SMALL.items() if name != "replicas"}]
+    world.change(autoscale={"class": "small", "by": "Operator", "replicas": 1, "maxReplicas": 5}, executors=executors)
+    world.settle()
+    status = world.manifest["status"]["autoscale"]
+    assert (status["class"], status["desired"], replicas(world, "small")) == ("small", 1, 1)
+    assert "reason" not in status, "that was of the other class"

@@ -122,8 +122,16 @@ def test_older_snapshot_of_the_place_is_the_rival_unless_it_failed() -> None:
     )
     assert (rival_of(second, [first, second]), rival_of(first, [first, second])) == ("b", "")
     other = {**first, "spec": {"topology": "other", "to": "/backup"}}
+    assert rival_of(second, [other, second]) == "b", "whatever topology it is of"
     failed = {**first, "status": {"phase": "Failed"}}
-    assert rival_of(second, [other, failed, second]) == ""
+    assert rival_of(second, [failed, second]) == ""
+
+
+def test_checkpoint_of_another_topology_is_no_place_for_a_copy() -> None:
+    decision = decide_snapshot(view(holder="other"), USER)
+    assert (decision.job, decision.status["phase"]) == (None, "Failed")
+    assert decision.status["conditions"][0]["reason"] == "PlaceTaken"
+    assert "spec.to is the checkpoint of 'other'" in decision.status["message"]
 
 
 def test_completed_copy_has_the_batch_and_bytes_of_its_pod() -> None:

@@ -8,48 +8,21 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import promql_parser
 import pytest
 import yaml
 from support.kube.apiserver import ApiServer
 from support.kube.binaries import binary, require
 from support.kube.neighbours import PROMETHEUS_OPERATOR
 from support.kube.processes import ProcessFailed, run
+from support.kube.rendering import CHART, MONITORED, Manifest, helm, only, render, rendered
 
-from streamtopology.k8s.io.metrics import OperatorMetrics
 from streamtopology.k8s.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "streamtopology"
 CRD, SNAPSHOT_CRD = "streamtopologies.streamtopology.dev.yaml", "streamtopologysnapshots.streamtopology.dev.yaml"
-MONITORED = ("--api-versions", "monitoring.coreos.com/v1")
-MONITORS = {"PodMonitor", "PrometheusRule"}
-
-Manifest = dict[str, Any]
-
-
-def helm(*arguments: str) -> str:
-    require(["helm"])
-    return run([str(binary("helm")), *arguments], 60)
-
-
-def render(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
-    """The release's objects without the pod of `helm test`, and without the CRD, which the session has already."""
-    without = ("--skip-tests", "--set", "crds.install=false")
-    return rendered(*without, *arguments, release=release, namespace=namespace)
-
-
-def rendered(*arguments: str, release: str = "streamtopology", namespace: str = "operators") -> list[Manifest]:
-    text = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", "1.30.0", *arguments)
-    return [document for document in yaml.safe_load_all(text) if document]
-
-
-def only(manifests: list[Manifest], kind: str, name: str = "streamtopology") -> Manifest:
-    found = [each for each in manifests if each["kind"] == kind and each["metadata"]["name"] == name]
-    assert len(found) == 1, f"{len(found)} of {kind} {name}"
-    return found[0]
+MONITORS = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
+DEFAULT_MONITORS = MONITORS - {"ServiceMonitor"}
 
 
 EVERY_POD_OPTION = {
@@ -64,6 +37,15 @@ EVERY_POD_OPTION = {
     "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/certs", "readOnly": True}],
     "probes": {"startup": {"failureThreshold": 600}, "liveness": {"timeoutSeconds": 30}, "readiness": {"periodSeconds": 1}},
     "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "podSecurityContext": {"fsGroupChangePolicy": "OnRootMismatch", "supplementalGroups": [2000]},
+    "securityContext": {"seLinuxOptions": {"level": "s0:c1"}},
+    "revisionHistoryLimit": 2,
+    "commonAnnotations": {"example.com/owner": "streams"},
+    "deploymentAnnotations": {"reloader.example.com/auto": "true"},
+    "envFrom": [{"secretRef": {"name": "proxy", "optional": True}}, {"configMapRef": {"name": "proxy"}, "prefix": "P_"}],
+    "logFormat": "json",
+    "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["registry.example.com"]}],
     "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"example.com/team": "streams"},
@@ -81,6 +63,7 @@ EVERY_POD_OPTION = {
     "networkPolicy": {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         "pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}],
     },
     "page": {"enabled": True, "hosts": ["stopo.example.com"]},
     "tracing": {"endpoint": "http://collector.observability:4318", "headersSecret": {"name": "collector", "key": "token"}},
@@ -112,6 +95,9 @@ def test_lint_has_nothing_to_say():
         ("probes.liveness.path=/", "path"),
         ("logLevel=loud", "logLevel"),
         ("crds.keep=false", "keep"),
+        ("global.imagePullSecrets=registry", "imagePullSecrets"),
+        ("podDisruptionBudget.minAvailable=0", "minAvailable"),
+        ("logFormat=yaml", "logFormat"),
         ("podUser=root", "podUser"),
         ("disruptionBudget=maybe", "disruptionBudget"),
         ("nodeLossSeconds=-1", "nodeLossSeconds"),
@@ -139,13 +125,15 @@ ODD = ("null", "{}", "{a,b}", "-1", "true", "a b", "Ä", "")
 
 @pytest.mark.parametrize("path", list(paths(yaml.safe_load((CHART / "values.yaml").read_text()))))
 def test_odd_value_is_taken_or_refused_by_its_name(path: str):
-    """Refused by the schema: the templates of Helm would name a line of theirs, or the API server an object."""
+    """Refused by the schema, or by a sentence for a missing value: Helm's templates would name a line, the API server an
+    object."""
     for odd in ODD:
         try:
             made = rendered("--skip-tests", *MONITORED, "--set", f"{path}={odd}")
         except ProcessFailed as refused:
             answer = str(refused).partition("ended with")[2]
-            assert "values don't meet the specifications of the schema" in answer, f"{path}={odd}"
+            by_name = "is missing" if odd == "null" else "values don't meet the specifications of the schema"
+            assert by_name in answer, f"{path}={odd}"
             assert path.rpartition(".")[2] in answer
         else:
             assert all(one["metadata"]["name"] for one in made)
@@ -251,6 +239,7 @@ def test_every_option_reaches_the_pod(tmp_path: Path):
         image=spark,
         identity=settings.identity,
         log_level="DEBUG",
+        log_format="json",
         workers=4,
         upgrade_seconds=300,
         page_port=8081,
@@ -329,7 +318,7 @@ def test_its_pods_fit_the_restricted_pod_security_standard(api_server: ApiServer
 def test_monitors_rules_and_dashboard_come_where_prometheus_operator_is():
     plain, monitored = render(), render(*MONITORED, "--set", "metrics.labels.release=prometheus")
     assert not MONITORS & {each["kind"] for each in plain}
-    assert {each["kind"] for each in monitored} >= MONITORS
+    assert {each["kind"] for each in monitored} & MONITORS == DEFAULT_MONITORS
     assert only(monitored, "PrometheusRule")["metadata"]["labels"]["release"] == "prometheus"
     assert only(monitored, "PodMonitor", "streamtopology-drivers")["spec"]["namespaceSelector"] == {"any": True}
     board = only(monitored, "ConfigMap", "streamtopology-dashboard")["data"]["streamtopology.json"]
@@ -350,43 +339,16 @@ def prometheus_operator(api_server: ApiServer) -> Iterator[None]:
     api_server.kubectl("delete", *names, "--timeout=30s")
 
 
+@pytest.mark.parametrize("by_services", ["false", "true"])
 def test_prometheus_operator_takes_what_the_chart_brings(
-    api_server: ApiServer, namespace: str, prometheus_operator: None
+    api_server: ApiServer, namespace: str, prometheus_operator: None, by_services: str
 ) -> None:
-    brought = [each for each in render(*MONITORED, namespace=namespace) if each["kind"] in MONITORS]
-    assert {each["kind"] for each in brought} == MONITORS
+    made = render(*MONITORED, "--set", f"metrics.serviceMonitor={by_services}", namespace=namespace)
+    brought = [each for each in made if each["kind"] in MONITORS]
+    assert {each["kind"] for each in brought} == MONITORS - {"PodMonitor" if by_services == "true" else "ServiceMonitor"}
     for each in brought:
         output = api_server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each))
         assert "created (server dry run)" in output
-
-
-def alerts() -> list[Manifest]:
-    groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
-def queries() -> list[str]:
-    """Of the alerts and of the dashboard."""
-    board = json.loads((CHART / "files" / "dashboard.json").read_text())
-    shown = [each["expr"] for panel in board["panels"] for each in panel["targets"]]
-    return [alert["expr"] for alert in alerts()] + shown
-
-
-def test_queries_are_promql():
-    for query in queries():
-        promql_parser.parse(query.replace("$__interval", "1m"))  # which Grafana puts in
-    with pytest.raises(ValueError, match="rate"):
-        promql_parser.parse("rate(streamtopology_rows_total)")
-
-
-def test_alerts_say_what_to_do_and_use_metrics_that_exist():
-    assert all(len(alert["annotations"]["description"]) > 80 and alert["labels"]["severity"] for alert in alerts())
-    asked = queries()
-    used = {re.sub(r"_(bucket|count)$", "", name) for each in asked for name in re.findall(r"streamtopology_\w+", each)}
-    by_drivers = set(re.findall(r"`(streamtopology_\w+)`", (ROOT / "docs" / "reference" / "stats.md").read_text()))
-    families = OperatorMetrics().registry.collect()
-    by_operator = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
-    assert used <= by_drivers | by_operator
 
 
 OPERATOR = "system:serviceaccount:operators:streamtopology"

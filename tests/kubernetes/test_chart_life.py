@@ -178,3 +178,14 @@ def test_upgrade_that_leaves_topologies_without_an_operator_is_refused(api_serve
         helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")
     api_server.kubectl(f"-n={NAMESPACE}", "annotate", "stopo", "--all", "streamtopology.dev/served-by=other")
     helm(api_server, "upgrade", "streamtopology", str(CHART), "--set", "watchNamespaces={streams}")
+
+
+def test_second_release_in_a_namespace_is_refused(api_server: ApiServer) -> None:
+    helm(api_server, "install", "first", str(CHART))
+    with pytest.raises(
+        ProcessFailed, match=r"release first of the operator is in namespace operators already, .*helm upgrade first"
+    ):
+        helm(api_server, "install", "second", str(CHART), "--set", "crds.install=false,watchNamespaces={streams}")
+    helm(api_server, "upgrade", "first", str(CHART))
+    helm(api_server, "uninstall", "first")
+    helm(api_server, "install", "second", str(CHART), "--take-ownership")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamtopology.k8s import names
 from streamtopology.k8s.instants import format_time
-from streamtopology.k8s.io.api import Api, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.bodies import ListPart, decoded, part_of, version_number
 from streamtopology.k8s.io.leader import LEASE_NAME
 from streamtopology.k8s.names import Kind
@@ -32,7 +32,10 @@ Place = tuple[str, str]
 
 @dataclass
 class FakeCluster:
-    """`writes`: (time, release, call) of each call that changes something, but for events and Leases."""
+    """`writes`: (time, release, call) of each call that changes something, but for events and Leases.
+
+    `fails`: asked before each write and each look at an object; True: there is no answer.
+    """
 
     topology: Object | None = None
     is_served: bool = True
@@ -42,6 +45,7 @@ class FakeCluster:
     leases: dict[str, float] = field(default_factory=dict)
     refused_statuses: list[int] = field(default_factory=list)
     world: World = field(default_factory=lambda: World(manifest()))
+    fails: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.objects = self.world.objects
@@ -164,7 +168,8 @@ class FakeApi(Api):
         await asyncio.sleep(0)
         if kind is names.LEASE:
             renewed = self.cluster.leases.get(namespace) if name == LEASE_NAME else None
-            return None if renewed is None else {"spec": {"renewTime": format_time(renewed)}}
+            return None if renewed is None else {"spec": {"holderIdentity": namespace, "renewTime": format_time(renewed)}}
+        self._check_answers()
         found = self.cluster.topology if kind is names.TOPOLOGY else self.cluster.objects.get((kind.kind, name))
         return copy.deepcopy(found)
 
@@ -178,6 +183,8 @@ class FakeApi(Api):
             and of_kind == kind.kind
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+        if kind is names.TOPOLOGY and self.cluster.topology is not None and namespace in (None, NAMESPACE):
+            items.append(copy.deepcopy(self.cluster.topology))
         yield self._page(kind, items)
 
     async def versions(self, kind: Kind, namespace: str | None) -> tuple[list[Object], int]:
@@ -313,5 +320,10 @@ class FakeApi(Api):
         if self.cluster.is_terminating:
             raise ApiError(403, "Forbidden", "the namespace is being terminated", path)
 
+    def _check_answers(self) -> None:
+        if self.cluster.fails():
+            raise ApiAway("no answer in time")
+
     def _count(self, call: str, what: str) -> None:
+        self._check_answers()
         self.cluster.writes.append((now(), self.release, f"{call} {what}"))

@@ -42,10 +42,27 @@ class Broker:
     def topic(self, partitions: int = 1) -> str:
         """A new topic of that many partitions."""
         name = f"t-{uuid.uuid4().hex[:12]}"
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        for made in admin.create_topics([NewTopic(name, partitions)]).values():
-            made.result(timeout=60)
+        self.create(name, partitions)
         return name
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for made in admin.create_topics([NewTopic(topic, partitions)]).values():
+            made.result(timeout=60)
+
+    def delete(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for deleted in admin.delete_topics([topic]).values():
+            deleted.result(timeout=60)
+        deadline = time.monotonic() + 60
+        while topic in admin.list_topics(timeout=60).topics:
+            assert time.monotonic() < deadline, f"{topic} is still there"
+            time.sleep(0.05)
+
+    def create_again(self, topic: str, partitions: int = 1) -> None:
+        """Another topic of this name, without messages."""
+        self.delete(topic)
+        self.create(topic, partitions)
 
     def add_partitions(self, topic: str, total: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})

@@ -1,3 +1,18 @@
+{{/* Values that templates need, so that none of them names a line of its own instead. Not the schema's `required`: its message
+has no remedy. Helm renders the deepest templates first, those of templates/tests, which include this. */}}
+{{- define "streamtopology.complete" -}}
+{{- range splitList " " "global image.repository image.pullPolicy sparkImage.repository disruptionBudget nodeLossSeconds crds.install replicas logLevel logFormat workers serviceAccount.create rbac.create rbac.aggregate probes.startup probes.liveness probes.readiness podDisruptionBudget.maxUnavailable podSecurityContext securityContext networkPolicy.enabled page.enabled tracing.endpoint tracing.headersSecret.key metrics.enabled metrics.interval metrics.rules metrics.dashboard" -}}
+{{- $path := . -}}
+{{- $at := $.Values -}}
+{{- range splitList "." $path -}}
+{{- if not (hasKey $at .) -}}
+{{- fail (printf "the value %s is missing: `helm upgrade --reuse-values` takes an older chart's values without the new defaults: use --reset-then-reuse-values (Helm 3.14 or newer); a value that is set to null has to be left out" $path) -}}
+{{- end -}}
+{{- $at = index $at . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "streamtopology.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
@@ -25,8 +40,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
+{{- with merge (dict) (default dict .Values.commonLabels) (default dict .Values.global.commonLabels) }}
 {{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of an object: of the list's items the first is the root, the others are those that only it has. */}}
+{{- define "streamtopology.marks" -}}
+{{- $root := index . 0 -}}
+labels:
+  {{- merge (dict) (default dict (index . 1)) (include "streamtopology.labels" $root | fromYaml) | toYaml | nindent 2 }}
+{{- with merge (dict) (default dict (index . 2)) (default dict $root.Values.commonAnnotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -42,7 +68,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "streamtopology.imageName" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
-{{- $name := list $root.Values.image.registry $image.repository | compact | join "/" -}}
+{{- $registry := default $root.Values.image.registry $root.Values.global.imageRegistry -}}
+{{- $name := list $registry $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
@@ -52,24 +79,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The operator's pod and the pod of `helm test` are the same in this. */}}
 {{- define "streamtopology.podSecurity" -}}
-runAsNonRoot: true
-{{- with .Values.podUser }}
-runAsUser: {{ int64 . }}
-runAsGroup: {{ int64 . }}
-fsGroup: {{ int64 . }}
-{{- end }}
-seccompProfile: {type: RuntimeDefault}
+{{- $context := deepCopy .Values.podSecurityContext -}}
+{{- with .Values.podUser -}}
+{{- $context = merge $context (dict "runAsUser" (int64 .) "runAsGroup" (int64 .) "fsGroup" (int64 .)) -}}
 {{- end -}}
-
-{{- define "streamtopology.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{ toYaml $context }}
 {{- end -}}
 
 {{- define "streamtopology.environment" -}}
 - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: STREAMTOPOLOGY_RELEASE, value: {{ .Release.Name | quote }}}
 - {name: STREAMTOPOLOGY_WATCH_NAMESPACES, value: {{ join "," .Values.watchNamespaces | quote }}}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
@@ -77,11 +97,15 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{- define "streamtopology.placement" -}}
-{{- with .Values.imagePullSecrets }}
+{{- $secrets := default list .Values.imagePullSecrets -}}
+{{- range .Values.global.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with merge (dict) (default dict .Values.nodeSelector) (default dict .Values.global.nodeSelector) }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -89,16 +113,16 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.priorityClassName }}
+{{- with default .Values.global.priorityClassName .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* An object of files/ with the labels of the chart: of the list's items the first is the root, the second the object. */}}
+{{/* An object of files/ with the labels and annotations of the chart: of the list's items the first is the root, the second the object. */}}
 {{- define "streamtopology.labelled" -}}
-{{- $labels := include "streamtopology.labels" (index . 0) | fromYaml -}}
 {{- $object := index . 1 -}}
-{{- $_ := set $object.metadata "labels" $labels -}}
+{{- $marks := include "streamtopology.marks" (list (index . 0) dict $object.metadata.annotations) | fromYaml -}}
+{{- $_ := mergeOverwrite $object.metadata $marks -}}
 {{ toYaml $object }}
 {{- end -}}
 
@@ -110,9 +134,16 @@ priorityClassName: {{ . }}
 {{- if and .Values.metrics.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Refuses a release that would serve the namespaces of another one. It looks only where its user installs for the whole
+{{/* Refuses a second release in a namespace, which has one Lease, and one that would serve the namespaces of another. It looks only where its user installs for the whole
 cluster anyway: others may not read Deployments everywhere. `helm template` sees none. */}}
 {{- define "streamtopology.alone" -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- $theirs := default "" (index $labels "app.kubernetes.io/instance") -}}
+{{- if and (eq (default "" (index $labels "app.kubernetes.io/name")) "streamtopology-operator") (ne $theirs $.Release.Name) -}}
+{{- fail (printf "the release %s of the operator is in namespace %s already, and a namespace has one: change that one (helm upgrade %s), or install this one in a namespace of its own, with other watchNamespaces" $theirs $.Release.Namespace $theirs) -}}
+{{- end -}}
+{{- end -}}
 {{- if or .Values.crds.install (not .Values.watchNamespaces) -}}
 {{- range (lookup "apps/v1" "Deployment" "" "").items -}}
 {{- $labels := default dict .metadata.labels -}}

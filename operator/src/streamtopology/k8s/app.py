@@ -50,6 +50,7 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
     metrics, health, listed = OperatorMetrics(), Health(), Listed(time.time)
     async with serving(metrics, settings, health, listed):
         if not settings.leader_election:
+            metrics.leading.set(1)
             await _operate_and_plan(access, settings, metrics, health, listed, always, emit)
             return
 
@@ -60,7 +61,15 @@ async def run(access: Configuration, settings: Settings, emit: Emit | None = Non
 
         log.info("%s waits for the lease %s/%s", settings.identity, settings.namespace, leader.LEASE_NAME)
         async with ApiClient(access) as client:  # of its own: renewing waits for no other call's connection
-            await leader.lead(client, settings.namespace, settings.identity, settings.lease_seconds, work)
+            await leader.lead(
+                client,
+                settings.namespace,
+                settings.identity,
+                settings.lease_seconds,
+                work,
+                settings.release,
+                health.in_vain,
+            )
 
 
 async def _operate_and_plan(
@@ -107,7 +116,8 @@ async def operate(
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
         dated = ServerClock(clock)
-        api, watched = Api(client, may_write=leads, hear=dated.hear), Api(watching)
+        api = Api(client, may_write=leads, hear=dated.hear, answered=metrics.api_answered)
+        watched = Api(watching, answered=metrics.api_answered)
         scraper = Scraper(session, planner, queue.add, dated.now)
         not_created, ownership = NotCreated(api, dated.now), TopologyClaims(api, settings, dated.now)
         spans = ReconcileSpans(metrics, clock, emit)
@@ -126,15 +136,12 @@ async def operate(
         unserved = partial(report_unwatched, api, applier, settings, dated.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
-            stopped = asyncio.Event()
-            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, stopped)
+            watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, asyncio.Event())
             watchdog = Watchdog(api, reconciler, namespaces, health, watch)
             await _until_first(watchdog.run(), others)
         finally:
             scraper.close()
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await _end(others)
 
 
 def _for_watches(access: Configuration, watches: int) -> Configuration:
@@ -176,8 +183,13 @@ async def _until_first(main: Coroutine[Any, Any, None], others: list[asyncio.Tas
         for finished in done:
             finished.result()
     finally:
+        await _end([task])
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -188,8 +200,8 @@ async def serving(metrics: OperatorMetrics, settings: Settings, health: Health, 
         return _answer(health.problem)
 
     async def ready(_: web.Request) -> web.Response:
-        waits_for = health.waits_for
-        return _answer(waits_for and f"not ready: waits for {waits_for}")
+        unready = health.unready
+        return _answer(unready and f"not ready: {unready}")
 
     async def measured(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -19,7 +19,7 @@ from streamtopology.contract.errors import Unavailable
 from streamtopology.k8s import names
 from streamtopology.k8s.__main__ import configuration
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError, NoCluster
-from streamtopology.k8s.io.leader import LEASE_NAME
+from streamtopology.k8s.io.leader import LEASE_NAME, held_by_another
 from streamtopology.k8s.resources.objects import Object
 from streamtopology.k8s.settings import Settings, read_settings
 
@@ -56,7 +56,7 @@ async def installed(api: Api, settings: Settings, sleep: Sleep = asyncio.sleep) 
     """The sentence of an operator that works. Raises NotInstalled, and ApiAway if the API server does not answer."""
     for namespace in settings.namespaces or (None,):
         await _topologies_are_served(api, namespace)
-    holder = await _leader(api, settings.namespace, sleep)
+    holder = await _leader(api, settings, sleep)
     for namespace in settings.namespaces or (settings.namespace,):
         await _status_is_written(api, namespace, sleep)
     where = ", ".join(settings.namespaces) or "all namespaces"
@@ -81,9 +81,10 @@ async def _topologies_are_served(api: Api, namespace: str | None) -> None:
         ) from refused
 
 
-async def _leader(api: Api, namespace: str, sleep: Sleep) -> str:
+async def _leader(api: Api, settings: Settings, sleep: Sleep) -> str:
     """The replica that renews the Lease while we look. No clock is compared with the renewals': ours may be another one."""
     first: object = None
+    namespace = settings.namespace
     for _ in range(PATIENCE):
         try:
             lease = await api.get(names.LEASE, namespace, LEASE_NAME)
@@ -92,6 +93,8 @@ async def _leader(api: Api, namespace: str, sleep: Sleep) -> str:
         spec = (lease or {}).get("spec") or {}
         renewed = (spec.get("holderIdentity"), spec.get("renewTime"))
         if renewed[0] and first and renewed != first:
+            if another := held_by_another(lease or {}, settings.release, namespace):
+                raise NotInstalled(another)
             return str(renewed[0])
         first = renewed if renewed[0] else first
         await sleep(1)

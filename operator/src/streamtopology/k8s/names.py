@@ -17,6 +17,8 @@ FINALIZER = "streamtopology.dev/drain"
 PAUSE = "streamtopology.dev/pause"
 # Annotation of a topology: the release of the operator that serves it, by its namespace.
 SERVED_BY = "streamtopology.dev/served-by"
+# Annotation of the Lease: the Helm release whose replica holds it.
+RELEASE = "streamtopology.dev/release"
 RESTART_GENERATION = "streamtopology.dev/restart-generation"
 # Annotation of every owned object: the digest of its applied content. Equal digests mean nothing to do.
 CONTENT = "streamtopology.dev/content"
@@ -29,7 +31,7 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 POD_SETTINGS = "streamtopology.dev/pod-settings"
 # Annotation of Deployment and StatefulSets: the image as we wrote it; a webhook may have written another into the pods.
 IMAGE = "streamtopology.dev/image"
-# Annotation of the driver's Deployment: the generation whose input has come to its end.
+# Annotation of the driver's Deployment: the run that has come to its end (decide/completion.py).
 COMPLETED = "streamtopology.dev/completed"
 
 CLASS = "streamtopology.dev/class"

@@ -15,14 +15,16 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespaces`: those whose topologies it runs, none means all. `image`: for manifests that name none. `pod_user`: user and
-    group of topologies' pods; None: the platform gives them. `page_port`: of the page with all topologies; None: there is none.
+    """`namespaces`: those whose topologies it runs, none means all. `release`: Helm's name of it, "" where nobody has said it.
+    `image`: for manifests that name none. `pod_user`: user and group of topologies' pods; None: the platform gives them.
+    `page_port`: of the page with all topologies; None: there is none.
     """
 
     namespaces: tuple[str, ...] = ()
     image: str | None = None
     namespace: str = "default"
     identity: str = "operator"
+    release: str = ""
     leader_election: bool = True
     lease_seconds: int = 15
     drain_seconds: float = 120.0
@@ -127,6 +129,10 @@ _FLAGS = (
     _Flag("namespaces", "STREAMTOPOLOGY_WATCH_NAMESPACES", "", help="namespaces to watch, separated by commas; none means all"),
     _Flag("image", "STREAMTOPOLOGY_IMAGE", None, help="image of drivers and executors whose manifest names none"),
     _Flag(
+        "release", "STREAMTOPOLOGY_RELEASE", Settings.release,
+        help="the Helm release of this operator, which its Lease names: a namespace has one",
+    ),
+    _Flag(
         "leader-election", "STREAMTOPOLOGY_LEADER_ELECTION", "true", _is_true, shown=_shown(_TRUE_OR_FALSE),
         help="whether replicas agree on one that works; false is for a single process",
     ),
@@ -187,6 +193,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         image=given.image or None,
         namespace=environment.get("POD_NAMESPACE", Settings.namespace),
         identity=environment.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}",
+        release=given.release,
         leader_election=given.leader_election,
         lease_seconds=given.lease_seconds,
         drain_seconds=given.drain_seconds,

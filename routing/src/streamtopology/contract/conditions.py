@@ -80,12 +80,14 @@ class DegradedReason(Documented):
     RESIZE_REFUSED = "ResizeRefused", "the API server does not resize the pods in place"
     APPLY_REFUSED = "ApplyRefused", "the API server refuses an object"
     CONTESTED = "Contested", "somebody keeps changing an object back"
+    REPLICAS_CONTESTED = "ReplicasContested", "two writers change spec.autoscale.replicas back and forth"
     NAME_TAKEN = "NameTaken", "an object with the name of one of ours exists and is not the topology's"
     TOPOLOGY_REFUSED = "TopologyRefused", "the driver did not take the topology"
     EPOCH_REFUSED = "EpochRefused", "the driver did not take the epoch"
     MIGRATION_NOT_STARTED = "MigrationNotStarted", "the pod of the epoch's migration is not created, or cannot start"
     MIGRATION_FAILED = "MigrationFailed", "the epoch's migration failed"
     EPOCH_NOT_TAKEN = "EpochNotTaken", "the driver does not run under a ready epoch"
+    API_FAILING = "ApiFailing", "calls of the API server fail, so that changes take longer"
     ROUTING_TOO_LARGE = "RoutingTooLarge", "the epoch does not fit into a ConfigMap"
 
 
@@ -103,6 +105,7 @@ class EventReason(Documented):
     GAIN_MEASURED = "GainMeasured", "what an epoch brought, compared with the prediction"
     RECONFIGURED = "Reconfigured", "a change is done, and how long it took"
     RECOVERED = "Recovered", "a condition Degraded is over"
+    NOT_SCALED = "NotScaled", "somebody has changed spec.autoscale.replicas, and autoscale.by lets others decide"
     SERVED_BY_ANOTHER = "ServedByAnother", "a second release of the operator leaves the topology to the first"
     WRITES_LIMITED = "WritesLimited", "the operator has written more for the topology than any change needs, and pauses"
     NOT_WATCHED = "NotWatched", "the release that serves the topology does not watch its namespace any more"

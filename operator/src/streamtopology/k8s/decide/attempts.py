@@ -56,6 +56,18 @@ def aim_of(step: Step) -> Aim:
 
 
 @dataclass(frozen=True)
+class Away:
+    """Looks at a topology that failed for want of an answer, none that came through in between.
+
+    `since`: the first one, in seconds since 1970; `why`: of that.
+    """
+
+    count: int
+    since: float
+    why: str
+
+
+@dataclass(frozen=True)
 class Refusal:
     """The answer to a refused step: (reason, sentence), and the number of times in a row from which on it is reported."""
 

@@ -32,9 +32,10 @@ def replicas_wanted(seen: Observation, topology: Topology) -> Scaled | None:
     if scaled.by == "External":
         return _asked_for(scaled)
     before, now = _decided_before(seen, scaled), seen.answer.scaling if seen.answer else None
-    if scaled.by == "Nobody" or now is None or now.replicas == before:
+    is_for_others = now is not None and now.replicas.keys() != before.keys()  # the manifest has named others since
+    if scaled.by == "Nobody" or now is None or now.replicas == before or is_for_others:
         return Scaled(scaled.executor_class, scaled.all_within(before))
-    return Scaled(scaled.executor_class, scaled.all_within({**before, **now.replicas}), describe(now.reason))
+    return Scaled(scaled.executor_class, scaled.all_within(now.replicas), describe(now.reason))
 
 
 def replicas_kept(seen: Observation, topology: Topology) -> Scaled | None:
@@ -54,11 +55,14 @@ def why_scaled(seen: Observation, scaled: Scaled) -> str:
 
 
 def recorded(seen: Observation, class_name: str) -> Mapping[str, int]:
-    """The replicas in `status.autoscale`, as far as it has any: of this class, or of several where the name is empty."""
+    """The replicas in `status.autoscale`, as far as it has any: of this class, or of several where the name is empty.
+
+    A number is that of the class which it names: a manifest that scales another class now has none yet.
+    """
     known = mapping_at(seen.status, "autoscale")
     if not class_name:
         return {one["name"]: one["desired"] for one in items_at(known, "classes") if {"name", "desired"} <= one.keys()}
-    return {class_name: known["desired"]} if isinstance(known.get("desired"), int) else {}
+    return {class_name: known["desired"]} if known.get("class") == class_name and isinstance(known.get("desired"), int) else {}
 
 
 def _asked_for(scaled: Autoscale) -> Scaled:

@@ -9,7 +9,7 @@ docs/run/operations.md lists every reason and what to do about it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from streamtopology.contract.conditions import (
@@ -26,10 +26,13 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
+from streamtopology.k8s.decide.asked_replicas import writers_quarrel
+from streamtopology.k8s.decide.completion import Completion, completed_now, read_completion, still_completed
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
-from streamtopology.k8s.decide.resizing import refusal
+from streamtopology.k8s.decide.resizing import why_not_resized
 from streamtopology.k8s.decide.scaling import ready_executors
+from streamtopology.k8s.instants import format_time
 from streamtopology.topology import Topology
 
 # The time that a driver may ignore a ready epoch before it is reported.
@@ -37,6 +40,9 @@ EPOCH_SECONDS = 60.0
 
 # The time that an executor's pod may take in a change until it is reported: a cluster autoscaler adds a node within it.
 MISSING_SECONDS = 300.0
+
+# Looks in a row that fail for want of an answer before that is said.
+API_FAILURES = 3
 
 # Changes by admission that a message names.
 MOST_MUTATIONS = 3
@@ -85,8 +91,13 @@ class Condition:
 
 def ready(seen: Observation, topology: Topology) -> Condition:
     """Ready: True while all is as asked for: batches run, or need not as the input has ended, or are suspended."""
-    if is_completed(seen, topology):
+    if (ended := completion(seen, topology)) is not None:
         text = "the input has come to its end and everything is committed"
+        if ended.generation != seen.generation:
+            text += (
+                f" (generation {ended.generation}); since then only the number of executors was changed: that starts no run, "
+                "the next one has that number"
+            )
         return Condition(ConditionType.READY, "True", ReadyReason.COMPLETED, text)
     if topology.suspend:
         stopped = not seen.drivers
@@ -121,13 +132,32 @@ def mutated(changes: tuple[str, ...]) -> Condition:
 
 
 def is_completed(seen: Observation, topology: Topology) -> bool:
-    """True if the driver reports the end of its input under this generation; it waits to be stopped."""
+    """True if the run that the manifest asks for has come to its end."""
+    return completion(seen, topology) is not None
+
+
+def completion(seen: Observation, topology: Topology) -> Completion | None:
+    """The end of the run that the manifest asks for, as the driver reports it or as noted before; None before it."""
     if not topology.trigger.available_now:
-        return False
+        return None
     stats = seen.stats
-    done = stats is not None and stats.activity.phase is Phase.DONE and stats.generation == seen.generation
-    noted = seen.driver.completed if seen.driver is not None else None
-    return done or seen.generation in (noted, seen.status.get("completed"))
+    ended = stats.generation if stats is not None and stats.activity.phase is Phase.DONE else None
+    if ended is not None and (ended == seen.generation or _is_scaled_since(seen, ended)):
+        return completed_now(seen.manifest, ended)
+    noted = (seen.driver.completed if seen.driver is not None else None, read_completion(seen.status.get("completedFor")))
+    return next((still for known in noted if known and (still := still_completed(known, seen.manifest))), None)
+
+
+def _is_scaled_since(seen: Observation, generation: int) -> bool:
+    """True if the manifest differs from that of `generation`, which runs, by the number of executors alone."""
+    read, running = seen.read, seen.running
+    if not isinstance(read, Topology) or running is None or seen.routing is None:
+        return False
+    if not generation == seen.routing.generation == seen.generation - 1:
+        return False
+    counts = {one.name: one.replicas for one in running.executors}
+    same = replace(read, executors=tuple(replace(one, replicas=counts.get(one.name, 0)) for one in read.executors))
+    return replace(same.resolved(counts), suspend=False) == running
 
 
 def _runs(seen: Observation, topology: Topology) -> Condition:
@@ -245,7 +275,8 @@ def balanced(seen: Observation, topology: Topology) -> Condition:
 def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:
     """The worst of what is wrong while batches run, and how many other things are."""
     found = [*([problem] if problem else []), *_troubles(seen, topology, settled)]
-    found.sort(key=lambda trouble: trouble[0] == DegradedReason.CONTESTED)  # it hides nothing that waits for somebody
+    contested = (DegradedReason.CONTESTED, DegradedReason.REPLICAS_CONTESTED)
+    found.sort(key=lambda trouble: trouble[0] in contested)  # it hides nothing that waits for somebody
     if not found:
         return Condition(ConditionType.DEGRADED, "False", DegradedReason.AS_EXPECTED, "everything is as it should be")
     reason, message = found[0]
@@ -256,12 +287,17 @@ def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | N
 
 def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[tuple[str, str]]:
     stats, routing = seen.stats, seen.routing
+    if seen.away is not None and seen.away.count >= API_FAILURES:
+        text = f"calls of the API server fail again and again since {format_time(seen.away.since)}: {seen.away.why}"
+        yield DegradedReason.API_FAILING, text
     if stats is not None and stats.refused is not None and stats.refused.epoch is None:
         yield DegradedReason.TOPOLOGY_REFUSED, f"the driver keeps its former topology: {stats.refused.why}"
     ready_epoch = routing.epoch if routing is not None and routing.epoch_state == "ready" else None
     is_late = seen.changing_seconds > EPOCH_SECONDS
     if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and is_late:
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
+    if quarrel := writers_quarrel(seen):
+        yield DegradedReason.REPLICAS_CONTESTED, quarrel
     yield from _resize_troubles(seen, topology)
     for name, why in _classes_not_created(seen):
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
@@ -295,7 +331,7 @@ def _resize_troubles(seen: Observation, topology: Topology) -> Iterator[tuple[st
         for pod in seen.pods("executor", executor.name):
             if pod.resizing and pod.resizing.reason in _RESIZES:
                 yield _RESIZES[pod.resizing.reason], f"pod {pod.name}: {pod.resizing.message or pod.resizing.reason}"
-        if why := refusal(seen, executor):
+        if why := why_not_resized(seen, executor):
             yield (
                 DegradedReason.RESIZE_REFUSED,
                 f"class {executor.name} is replaced pod by pod, because it cannot be resized in place: {why}",

@@ -18,9 +18,10 @@ from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions, lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
+from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
 from streamtopology.k8s.decide.attempts import allowed, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
-from streamtopology.k8s.decide.conditions import is_completed
+from streamtopology.k8s.decide.conditions import completion, is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.own_fields import Differences, differences
@@ -36,7 +37,7 @@ from streamtopology.k8s.decide.revisions import (
     running_image,
     upgrade,
 )
-from streamtopology.k8s.decide.rollout import Rollout, is_pending, roll_out
+from streamtopology.k8s.decide.rollout import Rollout, ended, is_pending, roll_out
 from streamtopology.k8s.decide.scaling import Patience, executor_pods, is_drained, replicas_now
 from streamtopology.k8s.decide.sleeping import asleep, still_asleep, wake
 from streamtopology.k8s.decide.steps import Apply, Delete, Event, Finalizer, Patch, Step
@@ -82,8 +83,7 @@ def decide(seen: Observation, settings: Settings) -> Decision:
         return _delete(seen, settings)
     read = seen.read
     if isinstance(read, tuple):
-        text = "; ".join(read)
-        return _untouched(seen, status.invalid(seen, text), settings)
+        return _invalid(seen, "; ".join(read), settings)
     if seen.rival:
         refused = _untouched(seen, status.invalid(seen, seen.rival), settings)
         return replace(refused, again_seconds=RIVAL_SECONDS)
@@ -99,6 +99,22 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     return _run(seen, read, image, settings)
 
 
+def _invalid(seen: Observation, why: str, settings: Settings) -> Decision:
+    """Change nothing for a manifest that cannot run, and go on with the topology that runs: what had begun is finished."""
+    current, running = seen.routing, seen.running
+    if current is None or running is None or seen.paused or seen.rival:
+        return _untouched(seen, status.invalid(seen, why), settings)
+    metadata = {**seen.manifest["metadata"], "generation": current.generation}
+    is_stopped = seen.driver is not None and seen.driver.replicas == 0
+    kept = replace(running, suspend=is_stopped)
+    before = replace(seen, manifest={**seen.manifest, "metadata": metadata}, read=kept)
+    decision = _run(before, kept, running_image(seen, running.image or settings.image or ""), settings)
+    reported = status.not_taken(seen, decision.status, why)
+    of_conditions = events_of(before, decision.status)
+    events = (*(event for event in decision.events if event not in of_conditions), *events_of(seen, reported))
+    return replace(decision, status=reported, events=events)
+
+
 def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> Decision:
     scaled = replicas_wanted(seen, read)
     planned = read.resolved(scaled.replicas if scaled else None)
@@ -106,6 +122,8 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
     user = settings.pod_user
     job_of = partial(migration.job, seen.owner, wanted, running_image(seen, image), user)
     rollout = roll_out(seen, wanted, job_of, why_scaled(seen, scaled) if scaled else "")
+    if is_completed(seen, wanted):
+        rollout = ended(seen, rollout)
     topology = asleep(seen, planned, scaled) or planned
     revision = revision_of(seen, rollout.restart_generation, image)
     target = target_of(topology, rollout.epoch)
@@ -172,6 +190,7 @@ def _replicas(seen: Observation, topology: Topology, executor: ExecutorClass, pa
 
 
 def _driver(seen: Observation, topology: Topology, revision: Revision, user: int | None, rollout: Rollout) -> Object:
+    done = completion(seen, topology)
     return driver.deployment(
         seen.owner,
         topology,
@@ -179,7 +198,7 @@ def _driver(seen: Observation, topology: Topology, revision: Revision, user: int
         user,
         replicas=0 if _stops(seen, topology) else 1,
         restart_generation=rollout.restart_generation,
-        completed=seen.generation if is_completed(seen, topology) else None,
+        completed=done.to_text() if done is not None else "",
     )
 
 
@@ -279,7 +298,8 @@ def _decision(
     target = _target(seen, topology, changing, settings)
     taken, delay = allowed(steps, seen.attempts, seen.now)
     removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
-    due = (delay, removal, evictions.seconds_to_oblivion(seen), CHANGING_SECONDS if changing else None)
+    fading = (evictions.seconds_to_oblivion(seen), seconds_to_peace(seen))
+    due = (delay, removal, *fading, CHANGING_SECONDS if changing else None)
     again = [seconds for seconds in due if seconds is not None]
     return Decision(taken, events, reported, target, min(again, default=None))
 

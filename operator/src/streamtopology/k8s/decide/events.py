@@ -29,10 +29,19 @@ def events_of(seen: Observation, reported: Object) -> tuple[Event, ...]:
     recommended, earlier = reported.get("recommendation", {}), mapping_at(seen.status, "recommendation")
     if recommended.get("stages") and earlier.get("stages") != recommended["stages"]:
         posted.append(Event("Normal", BalancedReason.RECOMMENDED, recommended["text"]))
+    posted += _unheeded_events(seen.status, reported)
     if (took := reconfigured_seconds(seen, reported)) is not None:
         kind = seen.transition.kind if seen.transition is not None else ""
         posted.append(Event("Normal", EventReason.RECONFIGURED, f"{kind} is done, {duration(took)} after it was begun"))
     return tuple(dict.fromkeys(posted))  # what an epoch gained, it gained for all its operators
+
+
+def _unheeded_events(before: Object, now: Object) -> list[Event]:
+    """One for each number that somebody writes while others decide on it."""
+    known, present = mapping_at(before, "asked"), mapping_at(now, "asked")
+    is_new = known.get("class") == present.get("class") and known != present
+    note = mapping_at(now, "autoscale").get("unheeded")
+    return [Event("Warning", EventReason.NOT_SCALED, note)] if is_new and note else []
 
 
 def reconfigured_seconds(seen: Observation, reported: Object) -> float | None:

@@ -16,7 +16,7 @@ from streamtopology.contract.pods import driver_name, routing_map_name
 from streamtopology.contract.stats import Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Answer, Reading, Silence
-from streamtopology.k8s.decide.attempts import Aim, Attempts, Known, Place
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Away, Known, Place
 from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap, OwnedObject, Pod, Workload
 from streamtopology.k8s.decide.transition import Transition, recorded
@@ -54,7 +54,7 @@ class Observation:
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
     has come to this topology. `not_created`: workload -> why the cluster does not create its next pod. `rival`: the sentence
     for a topology that makes way for another one (rivals.py). `evicted`: the last pods of this name that a kubelet has
-    evicted, gone since or not.
+    evicted, gone since or not. `away`: the looks before this one that failed, if the last one did.
     """
 
     manifest: Object
@@ -68,6 +68,7 @@ class Observation:
     reached: bool = False
     rival: str = ""
     evicted: tuple[Pod, ...] = ()
+    away: Away | None = None
 
     @cached_property
     def owner(self) -> Owner:

@@ -10,6 +10,7 @@ from typing import Any
 from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
 from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.completion import Completion, read_completion
 from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.own_fields import Differences, own_values
 from streamtopology.k8s.instants import parse_time
@@ -48,7 +49,7 @@ class Workload(OwnedObject):
     """A Deployment or StatefulSet.
 
     `failure`: why the pods of a Deployment cannot be made. `restart_generation`: the driver's, None where its template has
-    none. `completed`: the generation whose input has come to its end. `pod_content`: of its template; `pod_settings`: the
+    none. `completed`: the run that has come to its end. `pod_content`: of its template; `pod_settings`: the
     digest that a StatefulSet has of the manifest's. `image`: as we wrote it; `resources`: of our own container. `revision`: a
     StatefulSet's name for its present template, "" until it has seen it; `restarted_at`: of the last `kubectl rollout restart`.
     """
@@ -56,7 +57,7 @@ class Workload(OwnedObject):
     replicas: int = 0
     failure: str = ""
     restart_generation: int | None = None
-    completed: int | None = None
+    completed: Completion | None = None
     pod_content: str = ""
     pod_settings: str = ""
     image: str = ""
@@ -104,7 +105,8 @@ class Pod(OwnedObject):
     """A pod of the driver, an executor or a migration. `waiting`: the kubelet's reason and message for why it does not run.
 
     `since`: its creation, or its end if it is being deleted, in seconds since 1970. `node_lost`: it is being deleted because
-    its node is gone or unfit. `revision`: the StatefulSet's name for the template that it was made of.
+    its node is gone or unfit. `resources`: its limits, `requests`: what it asks for, as much unless admission has changed it.
+    `revision`: the StatefulSet's name for the template that it was made of.
     """
 
     component: str = ""
@@ -117,6 +119,7 @@ class Pod(OwnedObject):
     ready: bool = False
     node_lost: bool = False
     resources: Resources = (0.0, 0)
+    requests: Resources = (0.0, 0)
     pod_content: str = ""
     revision: str = ""
     restarted_at: str = ""
@@ -164,14 +167,14 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         case "Deployment" | "StatefulSet":
             template = body["spec"]["template"]
             noted = mapping_at(template, "metadata", "annotations")
-            restart, completed = noted.get(names.RESTART_GENERATION), annotations.get(names.COMPLETED)
+            restart = noted.get(names.RESTART_GENERATION)
             container = _own_container(_containers(template))
             return Workload(
                 **common,
                 replicas=int(body["spec"].get("replicas", 1)),
                 failure=_failure(mapping_at(body, "status")),
                 restart_generation=_number(restart) if restart else None,
-                completed=_number(completed) if completed else None,
+                completed=read_completion(annotations.get(names.COMPLETED)),
                 pod_content=noted.get(names.POD_CONTENT, ""),
                 pod_settings=annotations.get(names.POD_SETTINGS, ""),
                 image=annotations.get(names.IMAGE, ""),
@@ -207,10 +210,10 @@ def resources_of(pod: Mapping[str, Any]) -> Resources:
     return _resources(_own_container(_containers(pod)))
 
 
-def _resources(container: Mapping[str, Any]) -> Resources:
-    limits = mapping_at(container, "resources", "limits")
+def _resources(container: Mapping[str, Any], kind: str = "limits") -> Resources:
+    amounts = mapping_at(container, "resources", kind)
     try:
-        return (parse_cpu(limits["cpu"]) if "cpu" in limits else 0.0, parse_memory(limits.get("memory", 0)))
+        return (parse_cpu(amounts["cpu"]) if "cpu" in amounts else 0.0, parse_memory(amounts.get("memory", 0)))
     except QuantityError:  # someone else wrote a form that we never write: unequal to anything of ours
         return (-1.0, -1)
 
@@ -243,6 +246,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         node_lost=_is_evicted(conditions.get("DisruptionTarget", {})),
         resources=_resources(container),
+        requests=_resources(container, "requests"),
         pod_content=mapping_at(metadata, "annotations").get(names.POD_CONTENT, ""),
         revision=labels.get(names.POD_REVISION, ""),
         restarted_at=mapping_at(metadata, "annotations").get(names.RESTARTED_AT, ""),

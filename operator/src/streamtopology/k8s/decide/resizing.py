@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.fields import items_at
@@ -10,7 +11,11 @@ from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Pod, Resources
 from streamtopology.k8s.decide.scaling import ready_of_class, runs_nothing
 from streamtopology.k8s.decide.steps import Delete, Resize, Step
+from streamtopology.k8s.instants import parse_time
 from streamtopology.topology import ExecutorClass, Topology, format_cpu, format_memory
+
+# The time after which a refused resize is tried again.
+RETRY_SECONDS = 3600.0
 
 
 def written(resources: Resources) -> str:
@@ -23,23 +28,61 @@ def target(executor: ExecutorClass) -> Resources:
     return (executor.cpu, executor.memory_bytes)
 
 
-def refusal(seen: Observation, executor: ExecutorClass) -> str | None:
-    """The API server's reason not to resize this class's pods to these resources, from status; None without a refusal."""
+@dataclass(frozen=True)
+class ResizeRefusal:
+    """The API server's answer to the resize of a class's pods to what they should have. `at`: seconds since 1970."""
+
+    why: str
+    at: float
+
+
+def refusal(seen: Observation, executor: ExecutorClass) -> ResizeRefusal | None:
+    """The refusal that status has, as long as a pod of the class still is not as it should be."""
+    if all(pod.resources == target(executor) for pod in _lasting(seen, executor)):
+        return None
     for known in items_at(seen.status, "classes"):
         if known.get("name") == executor.name and known.get("refusedFor") == written(target(executor)):
-            return str(known.get("refused") or "refused")
+            at = known.get("refusedAt")
+            return ResizeRefusal(str(known.get("refused") or "refused"), parse_time(at) if at else seen.now)
     return None
 
 
+def refused_now(seen: Observation, executor: ExecutorClass) -> str:
+    """The reason of a refusal that still counts, or empty: after a while the resize is tried again, as the cluster may have
+    changed its mind."""
+    known = refusal(seen, executor)
+    return known.why if known is not None and seen.now - known.at < RETRY_SECONDS else ""
+
+
+def why_not_resized(seen: Observation, executor: ExecutorClass) -> str:
+    """The reason why pods of the class are replaced and not resized; empty where none is. One that was made of the present
+    template and differs is left as it is (`mutated`)."""
+    known, existing = refusal(seen, executor), seen.stateful_set(executor.name)
+    newest = {executor.name: existing.revision} if existing is not None else {}
+    differing = [pod for pod in _lasting(seen, executor) if pod.resources != target(executor) and not _is_newest(pod, newest)]
+    return f"{known.why}{_of_admission(differing)}" if known is not None and differing else ""
+
+
+def _of_admission(pods: Sequence[Pod]) -> str:
+    """A sentence for pods whose requests are not their limits, as we write them: what a resize would make equal."""
+    altered = next((pod for pod in pods if pod.requests != pod.resources), None)
+    if altered is None:
+        return ""
+    return (
+        f"; admission (a webhook, a LimitRange) has made the requests of pod {altered.name} {written(altered.requests)}, other "
+        "than its limits: a resize would make them equal, and no resize may change a pod's QoS class"
+    )
+
+
 def resizes(seen: Observation, topology: Topology, contents: Mapping[str, str]) -> list[Step]:
-    """Resize steps for pods whose resources differ from their class's, unless the API server has refused that.
+    """Resize steps for pods whose resources differ from their class's, unless the API server has just refused that.
 
     A pod that is going to be replaced keeps its memory: its JVM has the heap that it started with.
     """
     steps: list[Step] = []
     for executor in topology.executors:
         cpu, memory = target(executor)
-        for pod in _lasting(seen, executor) if not refusal(seen, executor) else ():
+        for pod in _lasting(seen, executor) if not refused_now(seen, executor) else ():
             wanted = (cpu, memory if pod.pod_content == contents[executor.name] else pod.resources[1])
             if pod.resources != wanted:
                 steps.append(Resize(pod.name, executor.name, wanted))
@@ -56,7 +99,7 @@ def outdated(
     found: list[tuple[Pod, str]] = []
     for executor in topology.executors:
         content = contents[executor.name]
-        refused, existing = refusal(seen, executor), seen.stateful_set(executor.name)
+        refused, existing = refused_now(seen, executor), seen.stateful_set(executor.name)
         restarted_at = existing.restarted_at if existing is not None else ""
         for pod in _lasting(seen, executor):
             if _is_newest(pod, newest):
@@ -89,7 +132,8 @@ def mutated(seen: Observation, topology: Topology, contents: Mapping[str, str], 
             if pod.pod_content != contents[executor.name]:
                 found.append(f"Pod {pod.name}: the annotation {names.POD_CONTENT} is another")
             elif pod.resources != target(executor) and refused:
-                found.append(f"Pod {pod.name}: {written(target(executor))} became {written(pod.resources)}")
+                change = f"{written(target(executor))} became {written(pod.resources)}"
+                found.append(f"Pod {pod.name}: {change}, and a resize is refused: {refused.why}{_of_admission([pod])}")
     return tuple(found)
 
 

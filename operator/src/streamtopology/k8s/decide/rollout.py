@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from streamtopology.contract.conditions import DegradedReason, ReconfiguringReason
+from streamtopology.contract.conditions import DegradedReason, ReadyReason, ReconfiguringReason
 from streamtopology.contract.formatting import count, duration, size
+from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.routing_configmap import NO_EPOCH, READY, WITHDRAWALS, PackedEpoch, Withdrawals
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement
-from streamtopology.k8s.decide.conditions import precopy_obstacle
+from streamtopology.k8s.decide.conditions import is_completed, precopy_obstacle
 from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, ObservedRoutingMap
@@ -77,13 +78,21 @@ def roll_out(seen: Observation, topology: Topology, job_of: JobOf, why: str) -> 
         return Rollout(
             restart, (step,), (Event("Normal", ReconfiguringReason.STARTING, text),), begun=ReconfiguringReason.STARTING
         )
-    if seen.running != topology or current.generation != seen.generation:  # by value: versions write it in other words
+    is_other = seen.running != topology or current.generation != seen.generation  # by value: versions write it in other words
+    if is_other or _has_ended(seen, current, topology):
         return _other_topology(seen, current, topology, why)
     if current.epoch is not None and (pending := _pending(seen, current, topology, job_of)) is not None:
         return pending
     if stale := _stale_jobs(seen, current):
         return Rollout(current.restart_generation, tuple(stale), epoch=current.epoch)
     return _judged(seen, current, topology, job_of)
+
+
+def ended(seen: Observation, rollout: Rollout) -> Rollout:
+    """`rollout` of a topology whose run has come to its end: what it publishes is for the next run, and begins none."""
+    text = f"the run has completed: another number of executors starts none (generation {seen.generation})"
+    events = (Event("Normal", ReadyReason.COMPLETED, text),) if rollout.begun else ()
+    return replace(rollout, events=events, begun=None)
 
 
 def is_pending(seen: Observation) -> bool:
@@ -101,9 +110,9 @@ def _other_topology(seen: Observation, current: ObservedRoutingMap, topology: To
     if seen.running is None:
         level, what = Level.RESTART, ("the topology in the ConfigMap could not be read",)
     else:
-        change = difference(seen.running, topology)
-        level = Level.RESTART if _begins_otherwise(seen, topology) else change.level
-        what = change.sentences
+        change, has_ended = difference(seen.running, topology), _has_ended(seen, current, topology)
+        level = Level.RESTART if has_ended or _begins_otherwise(seen, topology) else change.level
+        what = change.sentences or (("the run before came to its end",) if has_ended else ())
     restart = seen.generation if level is Level.RESTART else current.restart_generation
     steps = _without_epoch(current, _config_map(seen, topology, restart))
     reason = REASONS.get(level)
@@ -122,6 +131,14 @@ def _without_epoch(current: ObservedRoutingMap, body: Object) -> tuple[Step, ...
     data = {**NO_EPOCH["data"], WITHDRAWALS: body["data"].get(WITHDRAWALS)}
     taken_out = {**NO_EPOCH, "data": data}
     return Apply(body), Patch(names.CONFIG_MAP, current.name, taken_out, f"epoch {current.epoch} is taken out")
+
+
+def _has_ended(seen: Observation, current: ObservedRoutingMap, topology: Topology) -> bool:
+    """True if the driver has come to the end of its input under a former generation: it takes no other one any more."""
+    stats = seen.stats
+    if stats is None or stats.activity.phase is not Phase.DONE or is_completed(seen, topology):
+        return False
+    return stats.generation != seen.generation != current.restart_generation
 
 
 def _begins_otherwise(seen: Observation, topology: Topology) -> bool:

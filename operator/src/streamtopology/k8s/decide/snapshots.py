@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from streamtopology.k8s.decide.conditions import Condition, job_obstacle
 from streamtopology.k8s.decide.evictions import sentence
 from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.owned_objects import Job, Pod
+from streamtopology.k8s.decide.places import StoragePlace, as_seen_from, checkpoint_owner, overlap, place_of
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
 from streamtopology.k8s.resources.objects import Object, Owner
@@ -41,7 +41,7 @@ class SnapshotReason(Documented):
     NO_IMAGE = "NoImage", "neither spec.image of the topology nor the operator's --image is set"
     NOTHING_COMMITTED = "NothingCommitted", "the topology has not committed a batch yet"
     SAME_PLACE = "SamePlace", "the copy would be in the topology's own checkpoint, or around it"
-    PLACE_TAKEN = "PlaceTaken", "an older snapshot of the topology has this place, or one in or around it"
+    PLACE_TAKEN = "PlaceTaken", "an older snapshot, or another topology's checkpoint, has this place, or one in or around it"
     NAME_TAKEN = "NameTaken", "a Job of this snapshot's name exists and is not its own"
     JOB_REFUSED = "JobRefused", "the API server refuses the Job"
     TOPOLOGY_GONE = "TopologyGone", "the topology was deleted before a pod of the Job was created"
@@ -65,7 +65,7 @@ class SnapshotView:
 
     `checkpoint`: of the topology's last committed batch, "" before the first one. `job`: the snapshot's own; `pods`: that
     Job's, newest first. `not_created`: why the cluster creates no pod of it, "" where nothing is known. `rival`: an older
-    snapshot whose place this one would share, "" without one.
+    snapshot whose place this one would share, `holder`: a topology whose checkpoint that place is; "" without one.
     """
 
     body: Object
@@ -77,6 +77,7 @@ class SnapshotView:
     not_created: str
     rival: str
     now: float
+    holder: str = ""
 
     @property
     def status(self) -> Object:
@@ -124,47 +125,39 @@ def is_ended(body: Object) -> bool:
     return mapping_at(body, "status").get("phase") in (SnapshotPhase.COMPLETED, SnapshotPhase.FAILED)
 
 
-def rival_of(body: Object, others: Iterable[Object]) -> str:
-    """The name of an older snapshot of the same topology whose place overlaps, "" without one. A failed one holds no place."""
+def rival_of(body: Object, others: Iterable[Object], topologies: Iterable[Object] = ()) -> str:
+    """The name of an older snapshot whose place overlaps, "" without one. A failed one holds no place."""
+    known = {_key(topology): topology for topology in topologies}
+    mine = target_of_snapshot(body, known)
     rivals = (
         other
         for other in others
-        if other["spec"]["topology"] == body["spec"]["topology"]
-        and _age(other) < _age(body)
+        if _age(other) < _age(body)
         and mapping_at(other, "status").get("phase") != SnapshotPhase.FAILED
-        and overlap(other["spec"]["to"], body["spec"]["to"])
+        and mine.overlaps(target_of_snapshot(other, known))
     )
-    return str(next((other["metadata"]["name"] for other in rivals), ""))
+    return next((as_seen_from(mine.namespace, other) for other in rivals), "")
 
 
-def _age(body: Object) -> tuple[str, str]:
-    return body["metadata"].get("creationTimestamp", ""), body["metadata"]["name"]
+def holder_of(body: Object, topologies: Iterable[Object]) -> str:
+    """The topology whose checkpoint the snapshot's place is, or is in or around; "" without one."""
+    bodies = tuple(topologies)
+    return checkpoint_owner(target_of_snapshot(body, {_key(topology): topology for topology in bodies}), bodies)
 
 
-def overlap(one: str, other: str) -> bool:
-    """True if two places are the same, or one is in the other."""
-    first, second = _folder(one), _folder(other)
-    return first.startswith(second) or second.startswith(first)
+def target_of_snapshot(body: Object, topologies: Mapping[tuple[str, str], Object]) -> StoragePlace:
+    """The place that a snapshot copies to: its Job has the volumes of its topology's driver."""
+    namespace, spec = str(body["metadata"].get("namespace", "")), body["spec"]
+    return place_of(str(spec["to"]), topologies.get((namespace, str(spec["topology"])), {}), namespace)
 
 
-def _folder(uri: str) -> str:
-    """A place in one form, with a slash at its end."""
-    if uri.startswith("s3://"):
-        return uri.rstrip("/") + "/"
-    path = _decoded(re.sub("^file:(//)?", "", uri)) if uri.startswith("file:") else uri
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            parts = parts[:-1]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "".join(f"/{part}" for part in parts) + "/"
+def _key(body: Object) -> tuple[str, str]:
+    return str(body["metadata"].get("namespace", "")), str(body["metadata"]["name"])
 
 
-def _decoded(path: str) -> str:
-    """The path that a URI writes with percent signs."""
-    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), path.encode())
-    return plain.decode(errors="replace")
+def _age(body: Object) -> tuple[str, str, str]:
+    metadata = body["metadata"]
+    return metadata.get("creationTimestamp", ""), metadata["name"], metadata.get("namespace", "")
 
 
 def _ready_to_copy(seen: SnapshotView) -> Topology | tuple[SnapshotReason, str]:
@@ -188,6 +181,9 @@ def _refused_place(seen: SnapshotView, topology: Topology) -> tuple[SnapshotReas
     if any(overlap(place, other) for other in (seen.checkpoint, topology.checkpoint or "") if other):
         text = f"spec.to is the checkpoint of {name!r}, or in or around it: create a snapshot with a place of its own"
         return SnapshotReason.SAME_PLACE, text
+    if seen.holder:
+        text = f"spec.to is the checkpoint of {seen.holder!r}, or in or around it: create a snapshot with a place of its own"
+        return SnapshotReason.PLACE_TAKEN, text
     if seen.rival:
         text = f"spec.to is the place of the snapshot {seen.rival!r}, or in or around it: create a snapshot with another place"
         return SnapshotReason.PLACE_TAKEN, text

@@ -20,6 +20,7 @@ from streamtopology.contract.stats import Rerouting, Stats
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import conditions
 from streamtopology.k8s.decide.answers import Gain
+from streamtopology.k8s.decide.asked_replicas import asked_replicas, unheeded
 from streamtopology.k8s.decide.autoscaling import Scaled, recorded
 from streamtopology.k8s.decide.conditions import Condition
 from streamtopology.k8s.decide.fields import items_at, mapping_at
@@ -48,6 +49,14 @@ def invalid(seen: Observation, sentences: str) -> Object:
     condition = Condition(ConditionType.READY, "False", ReadyReason.INVALID_MANIFEST, sentences)
     phase = "Invalid" if seen.running is None else seen.status.get("phase", "Running")
     return _with(seen, phase, [condition, *kstatus(condition, None, None)])
+
+
+def not_taken(seen: Observation, reported: Object, sentences: str) -> Object:
+    """`reported` is of the topology that runs: with the sentences of a newer manifest, which cannot."""
+    condition = Condition(ConditionType.READY, "False", ReadyReason.INVALID_MANIFEST, sentences)
+    known = {one["type"]: one for one in reported["conditions"]}
+    known |= {one["type"]: one for one in _dated(seen, [condition, *kstatus(condition, None, None)])}
+    return {**reported, "observedGeneration": seen.generation, "conditions": list(known.values())}
 
 
 def without_image(seen: Observation) -> Object:
@@ -126,10 +135,10 @@ def build(
         target = target_of(topology, rollout.epoch)
         change = present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now)
         report["intent"] = intent(change, why, steps)
-    if conditions.is_completed(seen, topology):
-        report["completed"] = seen.generation
+    if (ended := conditions.completion(seen, topology)) is not None:
+        report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:
-        report["autoscale"] = _autoscale(seen, scaled)
+        report |= _scaling(seen, scaled)
     judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}
     return report | {name: value for name, value in judged_by.items() if value is not None}
 
@@ -178,8 +187,17 @@ def _class(seen: Observation, topology: Topology, index: int) -> Object:
         "cpu": format_cpu(executor.cpu),
         "memory": format_memory(executor.memory_bytes),
     }
-    if why := refusal(seen, executor):
-        report |= {"refusedFor": written(target(executor)), "refused": why}
+    if (refused := refusal(seen, executor)) is not None:
+        at = format_time(refused.at)
+        report |= {"refusedFor": written(target(executor)), "refused": refused.why, "refusedAt": at}
+    return report
+
+
+def _scaling(seen: Observation, scaled: Scaled) -> Object:
+    """The decided numbers, and of one class those that others have asked for."""
+    report: Object = {"autoscale": _autoscale(seen, scaled)}
+    if scaled.class_name:
+        report["asked"] = {"class": scaled.class_name, "numbers": [one.to_status() for one in asked_replicas(seen)]}
     return report
 
 
@@ -196,10 +214,13 @@ def _scale_subresource(seen: Observation, scaled: Scaled) -> Object:
     """`replicas` is the present number."""
     chosen = names.labels(seen.owner.name, "executor", scaled.class_name)
     existing, desired = seen.stateful_set(scaled.class_name), scaled.replicas[scaled.class_name]
+    note = unheeded(seen, desired)
     return {
         "replicas": existing.replicas if existing is not None else desired,
         "selector": names.selector(chosen),
+        "class": scaled.class_name,
         "desired": desired,
+        **({"unheeded": note} if note else {}),
     }
 
 

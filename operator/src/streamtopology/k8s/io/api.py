@@ -6,6 +6,7 @@ objects into the client's model classes costs most of a core (docs/decisions/003
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from copy import copy
 from typing import cast
@@ -31,6 +32,10 @@ SILENT_SECONDS = 330.0
 # Items of one part of a list: pods of some kilobytes, ConfigMaps of up to a megabyte. A list as a whole would be in memory
 # several times while it is read.
 PAGE = 250
+
+# Seconds before a call that failed in passing is sent again. Not a POST: what it makes would be there twice.
+PAUSES = (0.1, 0.4)
+_REPEATABLE = ("GET", "PATCH", "PUT", "DELETE")
 
 # With its charset: the library passes a body of this type on as it is. Without, it writes JSON in ASCII (`yaml_of`).
 _APPLY = "application/apply-patch+yaml; charset=utf-8"
@@ -69,11 +74,15 @@ def _unheard(_date: str | None) -> None:
     return None
 
 
+def unnoted(method: str, code: str) -> None:
+    """Nobody counts the calls."""
+
+
 class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
     `may_write` is called before every call that changes something: with several replicas, it is True on the leader. `hear`
-    gets the header `Date` of every answer.
+    gets the header `Date` of every answer, `answered` each call's method and status, `none` without an answer.
     """
 
     def __init__(
@@ -82,11 +91,13 @@ class Api:
         request_seconds: float = REQUEST_SECONDS,
         may_write: Callable[[], bool] = always,
         hear: Callable[[str | None], None] = _unheard,
+        answered: Callable[[str, str], None] = unnoted,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
         self._hear = hear
+        self._answered = answered
 
     def within(self, seconds: float) -> Api:
         """The same with another timeout of a call."""
@@ -224,6 +235,25 @@ class Api:
         content_type: str = _JSON,
         accept: str = _JSON,
     ) -> Object:
+        """The answer. What fails in passing is sent again at once, so that one lost call costs no look."""
+        for pause in PAUSES if method in _REPEATABLE else ():
+            try:
+                return await self._once(method, path, query, body, content_type, accept)
+            except (ApiAway, ApiError) as error:
+                if not _passes(error):
+                    raise
+            await asyncio.sleep(pause)
+        return await self._once(method, path, query, body, content_type, accept)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]] | None,
+        body: Object | list[Object] | bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> Object:
         if method != "GET" and not self._may_write():
             raise ApiAway(f"{method} {path}: not sent, because another replica may lead by now")
         timeout = aiohttp.ClientTimeout(total=self._request_seconds)
@@ -256,9 +286,18 @@ class Api:
         try:
             answer = await self._client.call_api(*request, _request_timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._answered(method, "none")
             raise ApiAway(f"{method} {path}: {_named(error)}") from error
         self._hear(answer.response.headers.get("Date"))
+        self._answered(method, str(answer.response.status))
         return answer.response
+
+
+def _passes(error: ApiAway | ApiError) -> bool:
+    """True if the next call may come through; one that had no answer in its time has taken enough."""
+    if isinstance(error, ApiError):
+        return error.status in (429, 500, 502, 503, 504)
+    return isinstance(error.__cause__, aiohttp.ClientError | OSError) and not isinstance(error.__cause__, TimeoutError)
 
 
 def _event(event: Object, what: str) -> Object:

@@ -250,15 +250,15 @@ def _is_orphan(found: Object, body: Object) -> bool:
 
 
 def refused_in(status: Object, refusals: list[ResizeRefusedError]) -> Object:
-    """`status` with the refused resizes: the next decision replaces those pods instead."""
+    """`status` with the refused resizes: the next decision notes their time, and replaces those pods instead."""
     by_class = {refusal.step.class_name: refusal for refusal in refusals}
-    classes = [
-        {**one, "refusedFor": written(by_class[one["name"]].step.resources), "refused": by_class[one["name"]].why}
-        if one["name"] in by_class
-        else one
-        for one in status["classes"]
-    ]
+    classes = [_refused(one, by_class[one["name"]]) if one["name"] in by_class else one for one in status["classes"]]
     return {**status, "classes": classes}
+
+
+def _refused(reported: Object, refusal: ResizeRefusedError) -> Object:
+    before = {name: value for name, value in reported.items() if name != "refusedAt"}
+    return {**before, "refusedFor": f"{reported['cpu']} CPU, {reported['memory']}", "refused": refusal.why}
 
 
 def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

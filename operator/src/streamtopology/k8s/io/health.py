@@ -24,6 +24,7 @@ class Health:
     _awaited: dict[str | None, None] = field(default_factory=dict[str | None, None])
     _listed: set[str | None] = field(default_factory=set[str | None])
     _heard_at: float = 0.0
+    _unserved: str = ""
     clock: Callable[[], float] = time.monotonic
 
     def started(self, queue: Queue, namespaces: Sequence[str | None]) -> None:
@@ -40,6 +41,16 @@ class Health:
     def heard(self) -> None:
         """Take note that topologies have just been listed."""
         self._heard_at = self.clock()
+
+    def in_vain(self, why: str) -> None:
+        """Take note that this replica will not lead, as another release does; empty: it may."""
+        self._unserved = why
+
+    @property
+    def unready(self) -> str | None:
+        """The reason why this replica is not ready; None if it is."""
+        waits_for = self.waits_for
+        return self._unserved or (f"waits for {waits_for}" if waits_for else None)
 
     @property
     def problem(self) -> str | None:

@@ -22,6 +22,7 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import mapping_at
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.resources.objects import Object
 
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # The work of a leader; its argument returns True while it leads.
 Work = Callable[[Callable[[], bool]], Awaitable[None]]
+
+Tell = Callable[[str], None]
 
 LEASE_NAME = "streamtopology-operator"
 
@@ -48,9 +51,12 @@ class LeaderLock(BaseLock):
     create a Lease.)
     """
 
-    def __init__(self, api: Api, namespace: str, identity: str, lease_seconds: float) -> None:
+    def __init__(self, api: Api, namespace: str, identity: str, lease_seconds: float, release: str, tell: Tell) -> None:
         super().__init__(LEASE_NAME, namespace, identity)
         self._api = api
+        self._release = release
+        self._tell = tell
+        self._told = ""
         self._lease_seconds = lease_seconds
         self._held_until = float("-inf")
         self._known: Object = {}
@@ -70,10 +76,12 @@ class LeaderLock(BaseLock):
         if found is None:
             return False, ApiException(status=404, reason="NotFound", body='{"code": 404}')
         self._known = found
-        spec = found.get("spec") or {}
+        spec = mapping_at(found, "spec")
+        holder = spec.get("holderIdentity") or self._owner_in_change(found)
+        self._report(held_by_another(found, self._release, namespace) if spec.get("holderIdentity") else self._told)
         duration = spec.get("leaseDurationSeconds")
         record = LeaderElectionRecord(
-            spec.get("holderIdentity"), str(duration) if duration else None, spec.get("acquireTime"), spec.get("renewTime")
+            holder, str(duration) if duration else None, spec.get("acquireTime"), spec.get("renewTime")
         )
         return True, record
 
@@ -81,7 +89,7 @@ class LeaderLock(BaseLock):
         body = {
             "apiVersion": names.LEASE.api_version,
             "kind": names.LEASE.kind,
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": self._annotations({})},
             "spec": self._spec(election_record),
         }
         began = time.monotonic()
@@ -95,15 +103,36 @@ class LeaderLock(BaseLock):
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
         """Replace it with the resource version that was read: of two replicas that try, one succeeds."""
-        spec = {**(self._known.get("spec") or {}), **self._spec(updated_record)}
+        spec = {**mapping_at(self._known, "spec"), **self._spec(updated_record)}
+        metadata = self._known["metadata"]
+        metadata = {**metadata, "annotations": self._annotations(mapping_at(metadata, "annotations"))}
         began = time.monotonic()
         try:
-            self._known = await self._api.replace(names.LEASE, namespace, name, {**self._known, "spec": spec})
+            self._known = await self._api.replace(
+                names.LEASE, namespace, name, {**self._known, "metadata": metadata, "spec": spec}
+            )
         except (ApiError, ApiAway) as error:
             log.info("the lease was not renewed: %s", error)
             return False
+        self._report("")
         self._held_until = began + self._lease_seconds
         return True
+
+    def _owner_in_change(self, lease: Object) -> str | None:
+        """A name in place of the holder of a released Lease that is left to another release: we have seen that it works, and
+        one of its replicas takes over, as in an upgrade. For any other replica a released Lease is free."""
+        owner = mapping_at(lease, "metadata", "annotations").get(names.RELEASE)
+        return f"the release {owner}" if self._told else None
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._told:
+            log.error("%s", problem)
+        self._told = problem
+        self._tell(problem)
+
+    def _annotations(self, known: Object) -> Object:
+        others = {name: value for name, value in known.items() if name != names.RELEASE}
+        return {**others, names.RELEASE: self._release} if self._release else others
 
     def _spec(self, record: LeaderElectionRecord) -> Object:
         return {
@@ -114,15 +143,44 @@ class LeaderLock(BaseLock):
         }
 
 
+def held_by_another(lease: Object, release: str, namespace: str) -> str:
+    """The sentence for a replica of `release` whose Lease a replica of another one holds; empty where none does."""
+    holder = mapping_at(lease, "spec").get("holderIdentity")
+    owner = mapping_at(lease, "metadata", "annotations").get(names.RELEASE)
+    if not holder or not owner or not release or owner == release:
+        return ""
+    return (
+        f"the release {owner!r} of the operator works in namespace {namespace} already ({holder} holds the lease "
+        f"{LEASE_NAME}), and a namespace has one: the release {release!r} does nothing. Change that one "
+        f"(helm upgrade {owner}), or remove this one (helm uninstall {release} -n {namespace}) and install it in a namespace "
+        "of its own, with other watchNamespaces"
+    )
+
+
+def _nobody(_: str) -> None:
+    return None
+
+
 def _micro_time(text: str | None) -> str | None:
     """A time in the API server's form; the library dates in local time without a zone."""
     return text and datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def lead(client: ApiClient, namespace: str, identity: str, lease_seconds: float, work: Work) -> None:
-    """Wait for the Lease, do `work` to its end, then release the Lease. LeaseLostError: it was lost."""
+async def lead(
+    client: ApiClient,
+    namespace: str,
+    identity: str,
+    lease_seconds: float,
+    work: Work,
+    release: str = "",
+    tell: Tell = _nobody,
+) -> None:
+    """Wait for the Lease, do `work` to its end, then release the Lease. LeaseLostError: it was lost.
+
+    `tell` gets the reason why this replica waits in vain, as another `release` holds the Lease, and an empty one otherwise.
+    """
     working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    lock = LeaderLock(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds)
+    lock = LeaderLock(Api(client, lease_seconds * CALL_SHARE), namespace, identity, lease_seconds, release, tell)
 
     async def started() -> None:
         try:
@@ -147,10 +205,10 @@ async def lead(client: ApiClient, namespace: str, identity: str, lease_seconds: 
     finally:
         election.cancel()
         if working.done():
-            await release(Api(client), namespace, identity)
+            await release_lease(Api(client), namespace, identity)
 
 
-async def release(api: Api, namespace: str, identity: str) -> None:
+async def release_lease(api: Api, namespace: str, identity: str) -> None:
     """Release the Lease, so that the next replica need not wait until it expires."""
     try:
         lease = await api.get(names.LEASE, namespace, LEASE_NAME)

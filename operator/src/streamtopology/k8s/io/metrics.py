@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -62,7 +63,15 @@ class OperatorMetrics:
             registry=registry,
         )
         self._reasons: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        self.leading = Gauge(f"{PREFIX}leading", "1 where this replica holds the lease.", registry=registry)
+        self.leading = Gauge(f"{PREFIX}leading", "1 where this replica works.", registry=registry)
+        self.api_requests = Counter(
+            f"{PREFIX}api_requests",
+            "Calls of the API server by HTTP status; of those that it did not answer the code is `none`.",
+            ("method", "code"),
+            registry=registry,
+        )
+        build = Gauge(f"{PREFIX}build_info", "1, with the version of the operator.", ("version",), registry=registry)
+        build.labels(version("streamtopology-operator")).set(1)
         self.snapshots = SnapshotFigures()
         registry.register(self.snapshots)
 
@@ -76,15 +85,23 @@ class OperatorMetrics:
             if before not in (None, reason):
                 self._conditions.remove(namespace, topology, kind, before)
 
+    def api_answered(self, method: str, code: str) -> None:
+        """Count a call of the API server."""
+        self.api_requests.labels(method, code).inc()
+
     def forget(self, namespace: str, topology: str) -> None:
         """Remove the gauges of a topology that is gone."""
+        self.forget_batches(namespace, topology)
+        for kind, reason in self._reasons.pop((namespace, topology), {}).items():
+            self._conditions.remove(namespace, topology, kind, reason)
+
+    def forget_batches(self, namespace: str, topology: str) -> None:
+        """Remove the gauges of the last batch of a topology that does not run: nothing of them is true any more."""
         for gauge in (self.tuples_stalled, self.imbalance_ratio):
             try:
                 gauge.remove(namespace, topology)
             except KeyError:  # it never had a batch
                 continue
-        for kind, reason in self._reasons.pop((namespace, topology), {}).items():
-            self._conditions.remove(namespace, topology, kind, reason)
 
 
 class SnapshotFigures(Collector):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from streamtopology.contract.conditions import EventReason
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import mapping_at
 from streamtopology.k8s.decide.steps import Event
 from streamtopology.k8s.instants import parse_time
 from streamtopology.k8s.io.api import Api, ApiError
@@ -16,6 +17,9 @@ from streamtopology.k8s.settings import Settings
 
 # A release whose Lease was not renewed for so long is gone: the namespace of one that is uninstalled keeps the Lease.
 GONE_SECONDS = 600.0
+
+# One that has released its Lease is gone once none of its other replicas has taken that for so long, as they do in an upgrade.
+RELEASED_SECONDS = float(Settings.lease_seconds)
 
 # Between two looks at the Lease of another release.
 LOOK_SECONDS = 60.0
@@ -77,5 +81,6 @@ class TopologyClaims:
             if refused.status == 403:  # an operator of a few namespaces may not look into others
                 return False
             raise
-        renewed = ((lease or {}).get("spec") or {}).get("renewTime")
-        return renewed is None or self._clock() - parse_time(renewed) > GONE_SECONDS
+        spec = mapping_at(lease or {}, "spec")
+        renewed, patience = spec.get("renewTime"), GONE_SECONDS if spec.get("holderIdentity") else RELEASED_SECONDS
+        return renewed is None or self._clock() - parse_time(renewed) > patience

@@ -78,10 +78,16 @@ class Queue:
         self._failures.pop(key, None)
         self._release(key)
 
-    def failed(self, key: TopologyKey) -> float:
-        """End a look that failed: it is retried after the returned delay, longer each time."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
+    def failed(self, key: TopologyKey, has_moved: bool = False, longest: float = LONGEST_DELAY) -> float:
+        """End a look that failed: it is retried after the returned delay, longer each time.
+
+        A look that was no retry, as an event came during the pause, makes the pause no longer. One that has moved on before
+        it failed (`has_moved`) begins again with the first delay.
+        """
+        is_retry = key not in self._due
+        failures = self._failures.get(key, 0) + is_retry
+        failures = self._failures[key] = 1 if has_moved else max(failures, 1)
+        delay = min(FIRST_DELAY * 2 ** (failures - 1), longest)
         self._release(key)
         self.add_after(key, delay)
         return delay

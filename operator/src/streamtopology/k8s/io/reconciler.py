@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamtopology.contract.conditions import DegradedReason, EventReason, ReconfiguringReason
 from streamtopology.contract.errors import Unavailable
+from streamtopology.contract.phases import Phase
 from streamtopology.contract.pods import routing_map_name
 from streamtopology.contract.reasons import ReroutingTrigger
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
-from streamtopology.k8s.decide.attempts import Aim, Attempts, Refusal, aim_of, kept, noted
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Away, Refusal, aim_of, kept, noted
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import ObservedRoutingMap, Pod
@@ -53,6 +54,10 @@ FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
 
 # Between two looks for the Secret of a topology with pods that do not start.
 SECRET_SECONDS = 15.0
+
+
+# The longest pause while the API server does not answer: each look then fails at its first call, so it costs one.
+AWAY_SECONDS = 15.0
 
 
 class Reconciler:
@@ -89,6 +94,8 @@ class Reconciler:
         self._attempts: dict[TopologyKey, dict[Aim, Attempts]] = {}
         self._written_at: dict[TopologyKey, float] = {}
         self._secret_asked: dict[TopologyKey, float] = {}
+        self._moved: set[TopologyKey] = set()
+        self._away: dict[TopologyKey, Away] = {}
         self._event_limit = EventLimit()
         self._write_limit = WriteLimit(clock)
         self._begun: set[str | None] = set()
@@ -168,10 +175,13 @@ class Reconciler:
                 reconciliation.outcome = await self._attempt(key)
 
     async def _attempt(self, key: TopologyKey) -> str:
+        self._moved.discard(key)
         try:
             await self.reconcile(key)
         except ApiAway as error:
-            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
+            known = self._away.get(key, Away(0, self._clock(), str(error)))
+            self._away[key] = replace(known, count=known.count + 1)
+            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key, key in self._moved, AWAY_SECONDS), error)
             return "away"
         except WritesLimitedError as error:
             await self._pause(key, error)
@@ -184,6 +194,7 @@ class Reconciler:
         except Exception:
             log.exception("%s: again in %.1f s; please report this", key, self._queue.failed(key))
             return "error"
+        self._away.pop(key, None)
         self._queue.done(key)
         return "done"
 
@@ -212,6 +223,7 @@ class Reconciler:
             await self._step_back(key, manifest, claimed)
             return
         if claimed is not manifest:
+            self._moved.add(key)
             self._took(key, claimed)
         await self._recall(key, manifest)
         seen = self._look(key, self._manifests.get(key, manifest))
@@ -289,6 +301,7 @@ class Reconciler:
             self._upgrade_turns.has_reached(key),
             self._rival(key, manifest),
             self._cache.evicted(key),
+            self._away.get(key),
         )
 
     def _rival(self, key: TopologyKey, manifest: Object) -> str:
@@ -334,6 +347,7 @@ class Reconciler:
                 problem = report_of(step, refusal)
                 refused.append(refusal)
             else:
+                self._moved.add(key)
                 if changed is not None:
                     self._took(key, changed)
             attempts[aim_of(step)] = noted(attempts.get(aim_of(step)), step, self._clock(), problem)
@@ -360,6 +374,7 @@ class Reconciler:
     async def _write_now(self, key: TopologyKey, manifest: Object, reported: Object) -> None:
         self._write_limit.spend(key, len(self._cache.of(key)))
         self._took(key, await self._applier.write_status(manifest, reported))
+        self._moved.add(key)
         self._written_at[key] = self._clock()
 
     def _took(self, key: TopologyKey, body: Object) -> None:
@@ -387,6 +402,7 @@ class Reconciler:
 
     async def _forget(self, key: TopologyKey) -> None:
         self._queue.forget(key)  # before the first pause, in which a namesake may come
+        self._away.pop(key, None)
         self._metrics.forget(key.namespace, key.name)
         await self._scraper.forget(key)
 
@@ -400,7 +416,8 @@ class Reconciler:
         if (took := events.reconfigured_seconds(seen, decision.status)) is not None:
             metrics.time_to_reconfigure_seconds.labels(seen.status["intent"]["action"]).observe(took)
         stats = seen.stats
-        if stats is None:
+        if stats is None or stats.activity.phase is Phase.DONE:
+            metrics.forget_batches(key.namespace, key.name)
             return
         if stats.imbalance is not None:
             metrics.imbalance_ratio.labels(key.namespace, key.name).set(stats.imbalance)

@@ -15,6 +15,7 @@ from streamtopology.k8s.decide.snapshots import (
     SnapshotReason,
     SnapshotView,
     decide_snapshot,
+    holder_of,
     is_ended,
     rival_of,
     without_job,
@@ -130,17 +131,28 @@ class SnapshotReconciler:
             await self._not_created.ask(key, lacking(objects))
         read = read_topology(manifest_text(topology)) if topology is not None else None
         found = "; ".join(read) if isinstance(read, tuple) else read
+        checkpoint = str(((topology or {}).get("status") or {}).get("checkpoint", ""))
+        others = await self._topologies() if job is None and checkpoint else ()
         return SnapshotView(
             body,
             found,
-            str(((topology or {}).get("status") or {}).get("checkpoint", "")),
+            checkpoint,
             (found.image if isinstance(found, Topology) else None) or self._settings.image,
             job,
             pods,
             self._not_created.reasons(key).get((names.JOB.kind, names.snapshot(key.name)), ""),
-            rival_of(body, self._watch.in_namespace(key.namespace)),
+            rival_of(body, self._watch.bodies(), others),
             self._clock(),
+            holder_of(body, others),
         )
+
+    async def _topologies(self) -> tuple[Object, ...]:
+        """All that this operator may see, as they are now: whose checkpoints may be at a place that is about to be written."""
+        found: list[Object] = []
+        for namespace in self._settings.namespaces or (None,):
+            async for page in self._api.pages(names.TOPOLOGY, namespace):
+                found += page.items
+        return tuple(found)
 
     def _job(self, key: TopologyKey, body: Object) -> Job | None:
         found = self._cache.of(topology_of(body)).get((names.JOB.kind, names.snapshot(key.name)))

@@ -47,9 +47,6 @@ class SnapshotWatch:
         """All of them."""
         return list(self._bodies.values())
 
-    def in_namespace(self, namespace: str) -> Iterable[Object]:
-        return [body for key, body in self._bodies.items() if key.namespace == namespace]
-
     def wake(self, topology: TopologyKey) -> None:
         """Look at the snapshots of a topology that has changed, or one of whose objects has."""
         for key in self._open.get(topology, ()):

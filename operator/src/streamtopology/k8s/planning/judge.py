@@ -206,6 +206,7 @@ class Scaler:
 
     def __init__(self) -> None:
         self._scales = False
+        self._scaled: tuple[str, ...] = ()
         self._ahead = 0.0
         self._batches: deque[_Busy] = deque(maxlen=MOST_BATCHES)
         self._history: History = ()
@@ -213,10 +214,13 @@ class Scaler:
         self._judged_at = -math.inf
 
     def configure(self, autoscale: Autoscale | None) -> None:
-        """Keep batches from now on, or none any more."""
+        """Keep batches from now on, or none any more. Numbers in the histories are of the classes that they were made for."""
         self._scales = autoscale is not None and autoscale.by == "Operator"
         if not self._scales:
             self._batches.clear()
+        scaled = tuple(one.name for one in autoscale.scaled) if autoscale is not None else ()
+        if scaled != self._scaled:
+            self._scaled, self._history, self._class_history = scaled, (), ()
 
     def hear(self, answered_at: float, now: float) -> None:
         """An answer came `now`, by our clock; it was given at `answered_at`, by the driver's."""

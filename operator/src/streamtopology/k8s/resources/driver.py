@@ -62,11 +62,11 @@ def deployment(
     *,
     replicas: int,
     restart_generation: int,
-    completed: int | None = None,
+    completed: str = "",
 ) -> Object:
     """The Deployment. `restart_generation`: the generation that last required a restart; another number makes another pod.
 
-    `completed`: the generation whose input has come to its end, if it has: known also where the status is lost.
+    `completed`: the record of a run that has come to its end, if it has: known also where the status is lost.
     """
     annotations = {names.RESTART_GENERATION: str(restart_generation)}
     mode = 0o444 if user is None else 0o440  # its group is the pod's, or root's where the platform gives the pod none
@@ -89,7 +89,7 @@ def deployment(
         driver_name(owner.name),
         "driver",
         labels=topology.driver.pod.labels,
-        annotations={names.IMAGE: image, **({} if completed is None else {names.COMPLETED: str(completed)})},
+        annotations={names.IMAGE: image, **({names.COMPLETED: completed} if completed else {})},
         spec={
             "replicas": replicas,
             "strategy": {"type": "Recreate"},

@@ -39,8 +39,10 @@ def status_schema() -> Schema:
             "reroutings": _list("The last re-routings, newest first.", _rerouting("One operator, re-routed.")),
             "recommendation": _recommendation(),
             "completed": whole("The metadata.generation under which the input came to its end."),
+            "completedFor": text("That generation, the last one since that was only a scale, and digests of their manifest."),
             "intent": _intent(),
             "autoscale": _autoscale(),
+            "asked": _asked(),
         },
     )
 
@@ -97,9 +99,10 @@ def _autoscale() -> Schema:
         {
             "replicas": whole("Executors that the class has now, for the scale subresource."),
             "selector": text("The labels of its pods, for the scale subresource."),
+            "class": text("The class that the numbers are of."),
             "desired": whole("Executors that were decided on, within the bounds."),
             "classes": _list(
-                "Of several classes, in place of the three.",
+                "Of several classes, in place of the four.",
                 mapping(
                     "A class that is scaled.",
                     {
@@ -108,8 +111,22 @@ def _autoscale() -> Schema:
                     },
                 ),
             ),
+            "unheeded": text("Why a change of spec.autoscale.replicas changes nothing, where others decide."),
             "reason": text("The reason for this number, with the figures."),
             "at": _time("When that was decided."),
+        },
+    )
+
+
+def _asked() -> Schema:
+    return mapping(
+        "What others have asked for in spec.autoscale.replicas.",
+        {
+            "class": text("The class."),
+            "numbers": _list(
+                "The last numbers, the present one last.",
+                mapping("A number.", {"replicas": whole("Executors."), "at": _time("Since when.")}),
+            ),
         },
     )
 
@@ -143,6 +160,7 @@ def _executor_class() -> Schema:
             "memory": text("Memory limit of each."),
             "refused": text("Why the API server does not resize its pods in place; they are replaced."),
             "refusedFor": text("The limits that it refused."),
+            "refusedAt": _time("When; an hour later it is asked again, if a pod still has other limits."),
         },
     )
 

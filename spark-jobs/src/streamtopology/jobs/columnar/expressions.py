@@ -22,7 +22,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
-from streamtopology.jobs.columnar.sql_casts import MACROS, NOT_UTF8, bytes_as_text, with_casts_of_spark
+from streamtopology.jobs.columnar.sql_casts import MACROS, NOT_UTF8, OF_UNKNOWN_TYPE, bytes_as_text, with_casts_of_spark
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
 # The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's.
@@ -377,4 +377,6 @@ def _shown(select: Sequence[str], where: str | None) -> str:
 
 
 def _first_line(error: duckdb.Error) -> str:
+    if OF_UNKNOWN_TYPE in str(error):
+        return "what `unnest` gives has no type to cast yet: cast inside, unnest(list_transform(l, lambda x: CAST(x AS INT)))"
     return str(error).split("\n\n")[0].replace("\n", " ")

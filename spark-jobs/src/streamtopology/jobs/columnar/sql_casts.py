@@ -15,19 +15,24 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+# In what DuckDB says where it cannot choose a variant.
+OF_UNKNOWN_TYPE = "has multiple overloads that match"
 NOT_UTF8 = "bytes that are no text in UTF-8: "
-_TEXT, _TRIED_TEXT, _WHOLE = "cast as text", "try_cast as text", "cast as integer"
+_TEXT, _TRIED_TEXT, _WHOLE, _BYTES = "cast as text", "try_cast as text", "cast as integer", "cast as bytes"
 # `replace` puts another character where bytes are no UTF-8, so what it gives has the same bytes only if all were.
 _DECODED = "CASE WHEN encode(decode(x, 'replace')) = x THEN decode(x, 'replace')"
 _SHOWN = "hex(x[1:40])"
 # What is no whole number is made a text that no integer is cast from, which then names it.
 _IS_WHOLE = "regexp_full_match(trim(x, e' \\t\\n\\r'), '[+-]?[0-9]+')"
 _WHOLE_TEXT = f"CASE WHEN {_IS_WHOLE} THEN x ELSE '''' || x || ''' is no whole number' END"
+# All times are UTC here, and Spark writes no zone. A date would be taken for a time.
+_TIMES_TO_TEXT = "(x TIMESTAMPTZ) AS regexp_replace(CAST(x AS VARCHAR), '[+]00$', ''), (x DATE) AS CAST(x AS VARCHAR)"
 MACROS = (
     f"CREATE MACRO \"{_TEXT}\"(x BLOB) AS {_DECODED} WHEN x IS NOT NULL THEN error('{NOT_UTF8}' || {_SHOWN}) END, "
-    "(x) AS CAST(x AS VARCHAR)",
-    f'CREATE MACRO "{_TRIED_TEXT}"(x BLOB) AS {_DECODED} END, (x) AS TRY_CAST(x AS VARCHAR)',
+    f"{_TIMES_TO_TEXT}, (x) AS CAST(x AS VARCHAR)",
+    f'CREATE MACRO "{_TRIED_TEXT}"(x BLOB) AS {_DECODED} END, {_TIMES_TO_TEXT}, (x) AS TRY_CAST(x AS VARCHAR)',
     f'CREATE MACRO "{_WHOLE}"(x VARCHAR) AS {_WHOLE_TEXT}, (x BOOLEAN) AS x, (x TIMESTAMPTZ) AS x, (x) AS trunc(x)',
+    f'CREATE MACRO "{_BYTES}"(x VARCHAR) AS encode(x), (x) AS x',
 )
 _TEXTS = {"varchar", "string", "text", "char", "bpchar", "nvarchar"}
 _INTEGERS = {
@@ -35,6 +40,7 @@ _INTEGERS = {
     *("bigint", "int8", "int64", "long", "oid", "hugeint", "int128"),
     *("utinyint", "uint8", "usmallint", "uint16", "uinteger", "uint32", "ubigint", "uint64", "uhugeint", "uint128"),
 }
+_BINARY = {"blob", "bytea", "binary", "varbinary"}
 _TIMES = {"timestamp", "datetime", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamp_ns"}
 # Functions that write any value as text, at any depth.
 _WRITERS = {"to_json", "json_quote", "json_array", "json_object", "array_to_json", "row_to_json"}
@@ -85,6 +91,8 @@ def _rewrite(cast: dict[str, Any]) -> bool:
         cast.update(call, alias=alias)
     elif name in _INTEGERS:
         cast["child"] = _call(_WHOLE, cast["child"])
+    elif name in _BINARY:
+        cast["child"] = _call(_BYTES, cast["child"])
     elif name in _TIMES:
         zoned = {**cast["type_expr"], "type_name": "timestamptz", "qualified_name": {"path": ["timestamptz"]}, "children": []}
         cast["child"] = {**cast, "alias": "", "type_expr": zoned}

@@ -311,7 +311,7 @@ def process(run: TopologyRun, history: History, serving: Serving = Serving(), ma
 
     `manifest`: the watched file, which a command that changes the run beside it names. Returns what is behind its page.
     """
-    metrics = Metrics(history)
+    metrics = Metrics(history, run.standing)
     page = PageRecord(history, lambda: run.router.topology, uuid.uuid4().hex, time.time)
     status = StatusServer(
         metrics.registry,

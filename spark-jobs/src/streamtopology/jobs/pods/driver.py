@@ -122,7 +122,7 @@ class DriverProcess:
     def run(self) -> None:
         """Run until `stop`. Raises `Stopped` if that was called before the first batch."""
         environment, around = self._environment, self._surroundings
-        metrics = Metrics(self._history)
+        metrics = Metrics(self._history, self._standing)
         watch = ConfigMapWatch(around.core, environment.namespace, self._map_name, self._mailbox.put, self._notify)
         with ExitStack() as undo:
             is_ready = self._history.is_ready

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamtopology.jobs.checkpoint import CommitRecord
+from streamtopology.jobs.connectors.sources.kafka.positions import is_same
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.topology import Source, Topology
 
@@ -45,6 +46,18 @@ def returns(before: Topology, topology: Topology, last: CommitRecord) -> Iterato
             )
 
 
+def created_again(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Return a sentence for each topic whose position in `after` is in another topic of its name than the one in `before`."""
+    for source, position in after.items():
+        was = before.get(source, {})
+        for topic in position.keys() & was.keys() if _is_of_kafka(position) else ():
+            if not is_same(was[topic]["id"], position[topic]["id"]):
+                yield (
+                    f"source {source!r}: topic {topic} was deleted and created again; it is read from its first message, and "
+                    "what was not read of the former one is gone (failOnDataLoss: false)"
+                )
+
+
 def _positions(last: CommitRecord) -> Mapping[str, Any]:
     return last.end.positions
 
@@ -57,7 +70,8 @@ def _is_of_kafka(position: Any) -> bool:
 def _shown(position: Any) -> str:
     if not _is_of_kafka(position):
         return "1 file" if position == 1 else f"{position:,} files"
-    offsets = [f"offset {at} of {topic}/{partition}" for topic, parts in position.items() for partition, at in parts.items()]
+    read = {topic: of_topic["next"] for topic, of_topic in position.items()}
+    offsets = [f"offset {at} of {topic}/{partition}" for topic, parts in read.items() for partition, at in parts.items()]
     return ", ".join([*offsets[:_MOST_SHOWN], *(["..."] if len(offsets) > _MOST_SHOWN else [])])
 
 

@@ -12,6 +12,7 @@ from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import BatchTooLarge
+from streamtopology.jobs.runtime.carried_positions import created_again
 
 
 class RangeReader:
@@ -46,7 +47,8 @@ class RangeReader:
         """
         too_large: Positions | None = None
         while True:
-            self.planned = planned = self._plan(spark_batch, self._driver.positions)
+            start = self._driver.positions
+            self.planned = planned = self._plan(spark_batch, start)
             given = self._input(planned, spark_batch, rows, poll, is_limited=planned.end != too_large)
             try:
                 self._driver.batch(given)
@@ -54,6 +56,8 @@ class RangeReader:
                 self._driver.notify(f"batch {self._driver.next_batch}: {finding}; fewer are read at a time")
                 too_large = planned.end
             else:
+                for text in created_again(start or {}, planned.end):
+                    self._driver.notify(text)
                 return planned.is_whole
 
     def _plan(self, spark_batch: int, start: Positions | None) -> Planned:

@@ -175,6 +175,7 @@ class TopologyQuery:
             prepare()
             for sentence in nothing_to_read(self._described):
                 self._driver.notify(sentence)
+            self._report_changed_files()
             self._report_groups(self._driver.last_spark_batch)  # the run before may have died on its way to this
             for number in range(self._driver.last_spark_batch + 1, counted + 1):
                 self._run_batch(None, number)  # Spark counts it as done, and the newest commit does not know it
@@ -320,6 +321,16 @@ class TopologyQuery:
             if self._batches_left == 0:
                 self._stopping.set()
         return is_read
+
+    def _report_changed_files(self) -> None:
+        if self._descriptors is None:
+            return
+        for source, files in self._descriptors.changed(self._driver.positions or {}).items():
+            others = "" if len(files) == 1 else f" (and {len(files) - 1:,} more)"
+            self._driver.notify(
+                f"source {source!r}: {files[0]}{others} was changed after it was read, and rows that came into it since then "
+                "are not read; write them to a file of another name"
+            )
 
     def _report_groups(self, spark_batch: int) -> None:
         if self._group_offsets is not None and spark_batch >= 0:

@@ -1,4 +1,5 @@
-"""The driver's Prometheus metrics, fed from a run's history; own registry, so that two runs in a process stay apart."""
+"""The driver's Prometheus metrics, fed from a run's history, and at each scrape from where the run stands; own registry, so
+that two runs in a process stay apart."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ import math
 import threading
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.fair_share import RECENT_BATCHES, MeasuredBatch, measure, recent_loads
 from streamtopology.jobs.observe.figures import imbalance, locality
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.jobs.observe.stats import NOT_STARTED, Standing
 
 _INSTANCE = ("operator", "instance")
 _SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 60)
@@ -26,8 +31,9 @@ class Metrics:
     Counters start at 0 with the process, as Prometheus expects: a restarted driver is a counter reset.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, standing: Callable[[], Standing] = lambda: NOT_STARTED) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(StandingFigures(history, standing))
         self._define(self.registry)
         self._define_divided(self.registry)
         self._lock = threading.Lock()
@@ -191,3 +197,31 @@ class Metrics:
         self._keys_moved.labels(change.operator).inc(change.keys_moved)
         self._bytes_moved.labels(change.operator).inc(change.bytes_moved)
         self._reconfigure.observe(change.published_to_active_seconds)
+
+
+class StandingFigures(Collector):
+    """Figures of the moment of a scrape, which no batch brings: what waits, and for how long."""
+
+    def __init__(self, history: History, standing: Callable[[], Standing]) -> None:
+        self._history = history
+        self._standing = standing
+
+    def collect(self) -> Iterator[Metric]:
+        standing, running = self._standing(), self._history.running
+        build = GaugeMetricFamily("streamtopology_build_info", "1, with the version of the driver.", labels=("version",))
+        build.add_metric((version("streamtopology-jobs"),), 1)
+        yield build
+        seconds = 0.0 if running is None else running.seconds
+        text = "For how long the present batch has run; 0 between two batches."
+        yield GaugeMetricFamily("streamtopology_running_batch_seconds", text, value=seconds)
+        text = "Rows that wait in Kafka after the newest batch, counted every ten seconds."
+        lag = GaugeMetricFamily("streamtopology_lag_rows", text, labels=("source",))
+        for source, rows in standing.lag.items():
+            if rows is not None:
+                lag.add_metric((source,), rows)
+        yield lag
+        text = "The event time up to which windows are closed, in seconds since 1970; the year 9999 after the end of the input."
+        watermark = GaugeMetricFamily("streamtopology_watermark_timestamp_seconds", text, labels=())
+        if standing.watermark is not None:
+            watermark.add_metric((), standing.watermark)
+        yield watermark

@@ -28,15 +28,17 @@ KEPT_ENDS = 64
 
 _TIMEOUT_SECONDS = 30.0
 _RETRY_SECONDS = 120.0
+# The answers to a producer whose transactional id a newer one has.
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
 class KafkaSink:
     """Publishes each batch once to `topic`; a read_committed consumer sees whole batches.
 
     Messages have the columns `key` and `value` when the rows have a `value`, else the row as JSON; header
-    `streamtopology-batch` is the batch number. The transactional id is the topology's and the sink's, so a second
-    process of the same topology fences the first. The marker group is also the run's: a new checkpoint counts its
-    batches from 0. Brokers forget it after offsets.retention.minutes (7 days) without a batch.
+    `streamtopology-batch` is the batch number. The transactional id, and the marker group of that name, is the topology's,
+    the sink's and the checkpoint's: a second process of a checkpoint fences the first, and those of other checkpoints (dev
+    and prod, a clone) do not meet. Brokers forget the marker after offsets.retention.minutes (7 days) without a batch.
     """
 
     def __init__(
@@ -53,8 +55,8 @@ class KafkaSink:
         self._name = name
         self._topic = topic
         self._settings = dict(settings)
-        self._transactional_id = f"streamtopology-{writer.topology}-{name}"
-        self._markers = self._marker_reader(f"{self._transactional_id}-{writer.run}")
+        self._transactional_id = f"streamtopology-{writer.topology}-{name}-{writer.run}"
+        self._markers = self._marker_reader(self._transactional_id)
         self._producer: Producer | None = None
         self._next_batch = 0
         self._ends: dict[str, str] = {}
@@ -75,7 +77,8 @@ class KafkaSink:
             self._commit(producer, batch, ends)
         except (KafkaException, BufferError) as error:
             self._producer = None  # the next attempt's init_transactions ends whatever this transaction was
-            raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {error}") from error
+            why = self._fenced() if _is_fenced(error) else str(error)
+            raise SinkError(f"sink {self._name!r}: batch {batch} not sent to topic {self._topic}: {why}") from error
         self._next_batch, self._ends = batch + 1, ends
 
     def _is_another(self, batch: int, end: str | None, has_rows: bool) -> bool:
@@ -88,6 +91,13 @@ class KafkaSink:
     def close(self) -> None:
         self._producer = None
         self._markers.close()
+
+    def _fenced(self) -> str:
+        return (
+            f"a newer process publishes with its transactional.id, {self._transactional_id}, and Kafka refuses this one. So "
+            "two processes run from one checkpoint, or from copies of its folder. Stop one of them; a copy that has an id of "
+            "its own is made with `streamtopology state clone`"
+        )
 
     def _marker_reader(self, group: str) -> Consumer:
         own = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
@@ -154,3 +164,7 @@ class KafkaSink:
             return max(marker.offset, 0), wire[_ENDS]
 
         return retried(read, _RETRY_SECONDS)
+
+
+def _is_fenced(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _FENCED

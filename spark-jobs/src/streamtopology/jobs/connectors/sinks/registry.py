@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
-from streamtopology.jobs.connectors.kafka_settings import kafka_settings
+from streamtopology.jobs.connectors.kafka_settings import SET_BY_SINKS, kafka_settings, set_by_us
 from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
 from streamtopology.jobs.connectors.sinks.folder import (
@@ -63,7 +63,10 @@ def check(sink: topology.Sink) -> list[Problem]:
             wrong = format_.options[name](str(value))
             if wrong:
                 add(name, f"option {name} {wrong}, not {value!r}")
-        elif not (format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX)):
+        elif format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX):
+            if refusal := set_by_us(name, SET_BY_SINKS):
+                add(name, refusal)
+        else:
             known = ", ".join(format_.options) or "none"
             has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
             add(name, has)

@@ -109,6 +109,11 @@ class DescriptorLog:
         with self._lock:
             return self._reader.unread(self._after(number) if start is None else start)
 
+    def changed(self, start: Positions) -> dict[str, list[str]]:
+        """What was read before `start` and has other rows by now, by source with any."""
+        with self._lock:
+            return self._reader.changed(start)
+
     def _after(self, number: int) -> Positions:
         end = None if number < 0 else self.end_of(number)
         return self._reader.initialOffset() if end is None else end
@@ -140,6 +145,10 @@ class OffsetStream(Protocol):
 
     def check(self, start: Any, end: Any) -> bool:
         """Take in what was changed between the two since it was handed out. Returns True if anything was. SourceError."""
+        ...
+
+    def changed(self, start: Any) -> list[str]:
+        """What was read before `start` and has other rows by now, which are not read."""
         ...
 
     def cut(self, start: Any, end: Any, share: float) -> Any:
@@ -247,6 +256,11 @@ class DescriptorStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvaila
         """Amount of input from `start` on, by source."""
         found = {name: stream.unread(self._start_of(name, start)) for name, stream in self._streams.items()}
         return {name: amount for name, amount in found.items() if amount is not None}
+
+    def changed(self, start: Positions) -> dict[str, list[str]]:
+        """What was read before `start` and has other rows by now, by source with any."""
+        found = {name: stream.changed(start[name]) for name, stream in self._streams.items() if name in start}
+        return {name: places for name, places in found.items() if places}
 
     def _read_to(self, end: Positions) -> list[str]:
         return [name for name in self._streams if name in end]

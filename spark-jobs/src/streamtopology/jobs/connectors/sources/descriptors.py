@@ -47,7 +47,8 @@ class Descriptor:
     """Rows `start` to `end` of one part of a source.
 
     parquet: `path` is the file, `part` the row group, `start`/`end` rows within the row group.
-    kafka:   `path` is the topic, `part` the partition, `start`/`end` offsets (end excluded).
+    kafka:   `path` is the topic, `topic_id` its id ("" if the broker has none), `part` the partition, `start`/`end` offsets
+             (end excluded).
     csv, json, text: the whole file; `part` and `start` are 0 and `end` its size in bytes.
     `rows` is exact for parquet and an estimate for all others; so is `bytes`, the size of the rows in memory.
     """
@@ -60,6 +61,7 @@ class Descriptor:
     end: int
     rows: int
     bytes: int = 0
+    topic_id: str = ""
 
     @property
     def partition(self) -> str:
@@ -67,7 +69,8 @@ class Descriptor:
         return f"{self.path}/{self.part}" if self.kind == "kafka" else ""
 
     def to_json(self) -> str:
-        return json.dumps([self.source, self.kind, self.path, self.part, self.start, self.end, self.rows, self.bytes])
+        place = [self.source, self.kind, self.path, self.part, self.start, self.end]
+        return json.dumps([*place, self.rows, self.bytes, self.topic_id])
 
     def between(self, start: int, end: int) -> Descriptor:
         """The part from `start` to `end`, with its share of rows and bytes."""

@@ -164,7 +164,8 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     place = _place(descriptor, spec)
     if descriptor.start >= descriptor.end:
         return
-    file = _parquet_file(descriptor.path, os.stat(descriptor.path).st_mtime_ns)
+    status = os.stat(descriptor.path)
+    file = _parquet_file(descriptor.path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     if descriptor.part >= file.num_row_groups or file.metadata.row_group(descriptor.part).num_rows < descriptor.end:
         raise BadFileError(f"{place} was replaced while it was read; start again: it is read as it is now")
     if not declared.names:
@@ -207,7 +208,7 @@ def _row_bytes(file: pq.ParquetFile, names: tuple[str, ...]) -> int:
 
 
 @lru_cache(maxsize=4)
-def _parquet_file(path: str, _mtime: int) -> pq.ParquetFile:
+def _parquet_file(path: str, _identity: tuple[int, ...]) -> pq.ParquetFile:
     """Kept open for the file's next row group: opening and its footer cost more than a small row group.
 
     INT96, as Spark writes a TIMESTAMP, is read in microseconds, as Spark does: nanoseconds end in the year 2262.

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
+from streamtopology.jobs.connectors.kafka_settings import SET_BY_SOURCES, set_by_us
 from streamtopology.jobs.connectors.sources.descriptors import (
     SourceError,
     SourceSpec,
@@ -140,6 +141,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
             has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
+        if spec.format == "kafka" and (refusal := set_by_us(name, SET_BY_SOURCES)):
+            add(name, f"source {spec.name!r}: {refusal}")
         if spec.format == "kafka" and (fault := unwritable(str(value))):
             add(name, f"source {spec.name!r}: option {name} {fault}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
@@ -164,10 +167,13 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka.stream import (
-            starting_offsets,  # keeps librdkafka out of other topologies
+        from streamtopology.jobs.connectors.sources.kafka.stream import (  # keeps librdkafka out of other topologies
+            starting_offsets,
+            topics_of,
         )
 
+        if "subscribe" in spec.options and not topics_of(spec):
+            add("subscribe", f"source {spec.name!r}: option subscribe names no topic")
         try:
             starting_offsets(spec)
         except SourceError as error:

@@ -36,8 +36,9 @@ class LoggedFile:
 
     Without parts none of its rows are read: it has no row groups, or is skipped.
     `bytes`: of each part's rows, uncompressed. `root_length`: characters
-    of the folder in which its source looked for files. `mtime_ns` is its time of modification, `mark` a checksum of its first
-    and last bytes, by which it is known again when its root has moved.
+    of the folder in which its source looked for files. `mtime_ns` and `ctime_ns` are the times of its contents and of its
+    entry, which nobody can set back; `mark` is a checksum of some of its bytes, by which it is known again when its root has
+    moved.
     """
 
     path: str
@@ -47,6 +48,7 @@ class LoggedFile:
     root_length: int = 0
     mtime_ns: int = 0
     mark: int = 0
+    ctime_ns: int = 0
 
     @property
     def root(self) -> str:
@@ -63,7 +65,7 @@ class LoggedFile:
         return f"{self.path[self.root_length :]}\0{self.size}\0{self.mark}"
 
     def to_wire(self) -> list[object]:
-        return [self.path, self.size, self.parts, self.bytes, [self.root_length, self.mtime_ns, self.mark]]
+        return [self.path, self.size, self.parts, self.bytes, [self.root_length, self.mtime_ns, self.mark, self.ctime_ns]]
 
     @staticmethod
     def from_wire(wire: Sequence[Any]) -> LoggedFile:

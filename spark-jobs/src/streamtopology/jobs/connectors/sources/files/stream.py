@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,6 +29,10 @@ from streamtopology.jobs.connectors.sources.files.partitions import outside_part
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 
 _SAMPLE_BYTES = 65_536
+# Files that were read and are compared with what is there now: a look at each takes a while on a network's volume.
+_MOST_COMPARED = 1000
+# What a mark is of: each piece is a place to go to on a disk, so they are few.
+_PIECES, _PIECE_BYTES = 4, 32_768
 
 
 # Number of files that are read; or, within the file after them, [files, row group, row].
@@ -85,7 +90,13 @@ class FileStream:
         is_changed = False
         for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
             file = _where_it_is(logged, root)
-            if _until(logged, *_within(number, first)) != logged and self._is_replaced(file):
+            if _until(logged, *_within(number, first)) == logged:
+                continue
+            try:
+                is_replaced = _is_replaced(file)
+            except FileNotFoundError as error:
+                raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
+            if is_replaced:
                 if first > (number, 0, 0):
                     raise self._refusal(
                         file.path, "was replaced after a part of its rows was committed; put the former one back"
@@ -94,14 +105,14 @@ class FileStream:
                 is_changed = True
         return is_changed
 
-    def _is_replaced(self, file: LoggedFile) -> bool:
-        try:
-            status = os.stat(file.path)
-        except FileNotFoundError as error:
-            raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
-        if status.st_size != file.size:
-            return True
-        return file.mtime_ns != status.st_mtime_ns and file.mark != _mark(file.path, file.size)
+    def changed(self, start: Position) -> list[str]:
+        """The files read before `start` that are other files by now, of the newest `_MOST_COMPARED`."""
+        end, found = _place(start)[0], list[str]()
+        for file in self._log.between(max(0, end - _MOST_COMPARED), end):
+            with suppress(OSError):  # gone, or out of reach: nothing new can be read there
+                if _is_replaced(file):
+                    found.append(file.path)
+        return found
 
     def _refusal(self, path: str, finding: str) -> SourceError:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
@@ -227,6 +238,15 @@ def _may_be_other_rows(path: str, twin: str) -> bool:
     return one.st_size == other.st_size and _mark(path, one.st_size) == _mark(twin, other.st_size)
 
 
+def _is_replaced(file: LoggedFile) -> bool:
+    """True if another file has its name by now. Raises FileNotFoundError."""
+    status = os.stat(file.path)
+    if status.st_size != file.size:
+        return True
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return times != (file.mtime_ns, file.ctime_ns) and file.mark != _mark(file.path, file.size)
+
+
 def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
     """The file, in `root` if its own has moved there."""
     moved = file.below(root)
@@ -252,7 +272,8 @@ def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
     status = os.stat(path)
     rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
     root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
-    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, _mark(path, status.st_size))
+    mark = _mark(path, status.st_size)
+    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, mark, status.st_ctime_ns)
 
 
 def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -271,11 +292,13 @@ def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int
 
 
 def _mark(path: str, size: int) -> int:
-    """A checksum of the file's first and last bytes."""
+    """A checksum of pieces of the file, from its first to its last bytes; of all of it if it is small."""
+    mark = 0
     with open(path, "rb") as file:
-        first = file.read(_SAMPLE_BYTES)
-        file.seek(max(size - _SAMPLE_BYTES, 0))
-        return zlib.crc32(file.read(_SAMPLE_BYTES), zlib.crc32(first))
+        for number in range(_PIECES):
+            file.seek(max(size - _PIECE_BYTES, 0) * number // (_PIECES - 1))
+            mark = zlib.crc32(file.read(_PIECE_BYTES), mark)
+    return mark
 
 
 def estimate_rows(path: str) -> int:

@@ -16,7 +16,9 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from confluent_kafka.admin import AdminClient
 
@@ -24,10 +26,22 @@ from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
+from streamtopology.jobs.connectors.sources.kafka.positions import (
+    NextOffsets,
+    Offsets,
+    TopicNow,
+    TopicPosition,
+    another_topic,
+    further,
+    is_same,
+    limited,
+    lost_messages,
+    mismatch,
+    next_in,
+    refuse_loss,
+    resolved,
+)
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
-
-# Topic -> partition (JSON keys are strings) -> next offset to read.
-Offsets = dict[str, dict[str, int]]
 
 _TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
@@ -39,22 +53,31 @@ _WEIGHED = 256
 # The size of a message as foreseen before any was read.
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
+_NO_ID = str(Uuid(0, 0))
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
 
 
-def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | Offsets:
-    """Option startingOffsets: earliest, latest (default) or Spark's JSON `{"topic": {"0": 23, "1": -2}}`."""
+def topics_of(spec: SourceSpec) -> list[str]:
+    """The topics of option subscribe."""
+    return [name for text in spec.options["subscribe"].split(",") if (name := text.strip())]
+
+
+def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | NextOffsets:
+    """Option startingOffsets: earliest, latest (default) or Spark's JSON `{"topic": {"0": 23, "1": -2}}` of all its topics."""
     text = spec.options.get("startingOffsets", "latest")
     if text in ("earliest", "latest"):
         return cast(Literal["earliest", "latest"], text)
     try:
-        parsed = json.loads(text)
-        return {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in parsed.items()}
+        given = json.loads(text)
+        parsed = {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in given.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise SourceError(
             f"source {spec.name!r}: option startingOffsets must be earliest, latest or JSON such as "
             f'{{"topic": {{"0": 23, "1": -2}}}}, not {text!r}'
         ) from error
+    if wrong := mismatch([f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics_of(spec)]):
+        raise SourceError(f"source {spec.name!r}: {wrong}")
+    return parsed
 
 
 def _partition(name: str) -> str:
@@ -74,101 +97,113 @@ class KafkaStream:
     """One Kafka source: offsets are `Offsets`.
 
     Where the stream begins is written to `folder` once, so that `latest` means the same after a crash of the first
-    batch. Partitions that appear later are read from their beginning.
+    batch. Partitions that appear later are read from their beginning. A topic that is not subscribed to any more keeps its
+    position, as one that was deleted does.
     """
 
     def __init__(self, spec: SourceSpec, folder: Path) -> None:
         self._spec = spec
         self._record = folder / "initial.json"
-        self._topics = [topic.strip() for topic in spec.options["subscribe"].split(",")]
+        self._topics = topics_of(spec)
         self._limit = positive_option(spec, "maxOffsetsPerTrigger")
         self._fails_on_loss = fails_on_loss(spec)
         try:
             self._consumer = Consumer(_settings(spec))
         except KafkaException as error:  # a setting librdkafka does not know or take
             raise SourceError(f"source {spec.name!r}: {error.args[0].str()}; correct its kafka.* options") from error
-        self._closed_at: Offsets | None = None
+        self._closed_at: dict[str, TopicPosition] | None = None
         durable_file.make_folder(folder)
 
     def initial_offset(self) -> Offsets:
         if not self._record.exists():
-            durable_file.create(self._record, json.dumps(self._resolve(starting_offsets(self._spec))))
+            starting = starting_offsets(self._spec)
+            durable_file.create(self._record, json.dumps(resolved(self._spec.name, starting, self._look({}))))
         return json.loads(self._record.read_text())
 
     def close_listing(self) -> None:
-        self._closed_at = {topic: {p: high for p, (_, high) in self._range(topic).items()} for topic in self._topics}
+        there = self._look({topic: {"id": "", "next": {}} for topic in self._topics})
+        self._closed_at = resolved(self._spec.name, "latest", there)
 
     def advance(self, start: Offsets) -> Offsets:
-        begin: Offsets = {}
-        available: Offsets = {}
-        for topic in self._topics:
-            begin[topic], available[topic] = {}, {}
-            for partition, (low, high) in self._range(topic).items():
-                at = start.get(topic, {}).get(partition, low)
-                self._refuse_loss(topic, partition, at, low, high)
-                begin[topic][partition] = max(at, low)
-                end = high if self._closed_at is None else self._closed_at.get(topic, {}).get(partition, at)
-                available[topic][partition] = max(end, begin[topic][partition])
-        end = available if self._limit is None else _limited(begin, available, self._limit)
+        there, begin, available = self._look(start), NextOffsets(), NextOffsets()
+        for topic, now in there.items():
+            if self._fails_on_loss and topic in start:
+                refuse_loss(self._spec.name, topic, start[topic], now)
+            read = next_in(now.id, start.get(topic))
+            closed = None if self._closed_at is None else next_in(now.id, self._closed_at.get(topic))
+            begin[topic] = {p: max(read.get(p, low), low) for p, (low, _) in now.ranges.items()}
+            available[topic] = {
+                p: max(at, now.ranges[p][1] if closed is None else closed.get(p, at)) for p, at in begin[topic].items()
+            }
+        reached = available if self._limit is None else limited(begin, available, self._limit)
+        end: Offsets = {**start, **{topic: {"id": now.id, "next": reached[topic]} for topic, now in there.items()}}
         return start if end == start else end
 
     def between(self, start: Offsets, end: Offsets) -> Iterator[Descriptor]:
-        for topic, partitions in end.items():
-            for partition, stop in partitions.items():
-                begin = self._begin(start, topic, partition)
-                if begin < stop:
-                    size = (stop - begin) * _MESSAGE_BYTES
-                    yield Descriptor(self._spec.name, "kafka", topic, int(partition), begin, stop, stop - begin, size)
+        for topic, position in end.items():
+            begin = self._begin(start, topic, position)
+            for partition, stop in position["next"].items():
+                rows = stop - begin[partition]
+                if rows > 0:
+                    yield Descriptor(
+                        self._spec.name, "kafka", topic, int(partition), begin[partition], stop, rows, rows * _MESSAGE_BYTES,
+                        position["id"],
+                    )  # fmt: skip
 
     def check(self, start: Offsets, end: Offsets) -> bool:
         """Messages never change."""
         return False
 
+    def changed(self, start: Offsets) -> list[str]:
+        """Nothing: what was read cannot change."""
+        return []
+
     def cut(self, start: Offsets, end: Offsets, share: float) -> Offsets:
-        begin = {topic: {p: self._begin(start, topic, p) for p in partitions} for topic, partitions in end.items()}
-        waiting = sum(stop - begin[topic][p] for topic, partitions in end.items() for p, stop in partitions.items())
-        return _limited(begin, end, max(1, int(share * waiting)))
+        begin = {topic: self._begin(start, topic, position) for topic, position in end.items()}
+        planned = {topic: position["next"] for topic, position in end.items()}
+        waiting = sum(stop - begin[topic][p] for topic, partitions in planned.items() for p, stop in partitions.items())
+        reached = limited(begin, planned, max(1, int(share * waiting)))
+        return {topic: {"id": position["id"], "next": reached[topic]} for topic, position in end.items()}
 
     def furthest(self, one: Offsets, other: Offsets) -> Offsets:
-        furthest = {topic: dict(partitions) for topic, partitions in one.items()}
-        for topic, partitions in other.items():
-            reached = furthest.setdefault(topic, {})
-            reached.update((partition, max(at, reached.get(partition, at))) for partition, at in partitions.items())
+        """Of two topics of a name the one that is planned counts: it was created later."""
+        furthest = {**one, **other}
+        for topic in one.keys() & other.keys():
+            if is_same(one[topic]["id"], other[topic]["id"]):
+                furthest[topic] = further(one[topic], other[topic])
         return furthest
 
     def waiting(self, start: Offsets) -> int:
         """The messages from `start` on, those of transactions' control records included."""
         return sum(
-            max(0, high - max(low, start.get(topic, {}).get(partition, low)))
-            for topic in self._topics
-            for partition, (low, high) in self._range(topic).items()
+            max(0, high - max(low, next_in(now.id, start.get(topic)).get(partition, low)))
+            for topic, now in self._look(start).items()
+            for partition, (low, high) in now.ranges.items()
         )
 
     def unread(self, start: Offsets) -> str | None:
         count = self.waiting(start)
         return None if not count else "1 message" if count == 1 else f"{count:,} messages"
 
-    def _begin(self, start: Offsets, topic: str, partition: str) -> int:
-        """The first offset to read: of a partition that is new, its first."""
-        known = start.get(topic, {}).get(partition)
-        return self._range(topic)[partition][0] if known is None else known
+    def _begin(self, start: Offsets, topic: str, end: TopicPosition) -> dict[str, int]:
+        """The first offsets to read on the way to `end`: of a partition that is new, its first; 0 of one that is gone again."""
+        known = next_in(end["id"], start.get(topic))
+        if end["next"].keys() <= known.keys():
+            return known
+        first = {partition: low for partition, (low, _) in self._ranges(topic).items()}
+        return {**dict.fromkeys(end["next"], 0), **first, **known}
 
-    def _refuse_loss(self, topic: str, partition: str, at: int, low: int, high: int) -> None:
-        if low <= at <= high or not self._fails_on_loss:
-            return
-        raise _lost(self._spec, topic, partition, at, low, high)
+    def _look(self, known: Offsets) -> dict[str, TopicNow]:
+        """The topics as they are now. Raises SourceError for one that is gone, unless it is `known` and loss is allowed."""
+        found: dict[str, TopicNow] = {}
+        for topic, topic_id in _ids(self._spec, self._topics).items():  # before the offsets: those of a newer topic are refused
+            if topic_id is not None:
+                found[topic] = TopicNow(topic_id, self._ranges(topic))
+            elif self._fails_on_loss or topic not in known:
+                raise _gone(self._spec, topic)
+        return found
 
-    def _resolve(self, starting: Literal["earliest", "latest"] | Offsets) -> Offsets:
-        resolved: Offsets = {}
-        for topic in self._topics:
-            resolved[topic] = {}
-            for partition, (low, high) in self._range(topic).items():
-                offset = starting if isinstance(starting, str) else starting.get(topic, {}).get(partition, "latest")
-                known = {"earliest": low, -2: low, "latest": high, -1: high}
-                resolved[topic][partition] = known.get(offset, offset)  # type: ignore[arg-type]
-        return resolved
-
-    def _range(self, topic: str) -> dict[str, tuple[int, int]]:
+    def _ranges(self, topic: str) -> dict[str, tuple[int, int]]:
         """Partition -> (first offset, last stable offset + 1), in partition order."""
         try:
             metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
@@ -188,12 +223,11 @@ class KafkaGroup:
     def __init__(self, spec: SourceSpec, seconds: float = GROUP_SECONDS) -> None:
         self.name = group_of(spec)
         self._seconds = seconds
-        given = {name: value for name, value in client_settings(spec).items() if name != "group.id"}
-        self._client = AdminClient({**_RECONNECTING, **given})  # unlike a consumer it waits for no broker when let go
+        self._client = admin(spec)  # unlike a consumer it waits for no broker when let go
 
     def commit(self, offsets: Offsets) -> None:
         """Have the group at `offsets`; waits for the answer, some seconds at most. Raises SourceError."""
-        marks = [TopicPartition(topic, int(p), at) for topic, partitions in offsets.items() for p, at in partitions.items()]
+        marks = [TopicPartition(topic, int(p), at) for topic, read in offsets.items() for p, at in read["next"].items()]
         try:
             retried(lambda: self._ask_for(marks), self._seconds)
         except KafkaException as error:
@@ -207,20 +241,6 @@ class KafkaGroup:
                 raise KafkaException(mark.error)
 
 
-def _limited(begin: Offsets, available: Offsets, limit: int) -> Offsets:
-    """At most `limit` offsets, dealt to partitions in proportion to what they hold, at least one where there is any."""
-    waiting = sum(end - begin[t][p] for t, partitions in available.items() for p, end in partitions.items())
-    if waiting <= limit:
-        return available
-    return {
-        topic: {
-            p: begin[topic][p] + min(end - begin[topic][p], max(1, (end - begin[topic][p]) * limit // waiting))
-            for p, end in partitions.items()
-        }
-        for topic, partitions in available.items()
-    }
-
-
 def fails_on_loss(spec: SourceSpec) -> bool:
     """Option failOnDataLoss: whether messages that were deleted before they were read end the run."""
     return spec.options.get("failOnDataLoss", "true").lower() == "true"
@@ -229,9 +249,26 @@ def fails_on_loss(spec: SourceSpec) -> bool:
 def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
     """The committed messages of an offset range, columns of `KAFKA_SCHEMA`; aborted ones and gaps are left out.
 
-    Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says. One range
-    of a source at a time: ranges share the process's consumer.
+    Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says; with a
+    topic that was created again since, all are. One range of a source at a time: ranges share the process's consumer.
     """
+    if not _is_there(descriptor, spec):
+        if fails_on_loss(spec):
+            raise SourceError(another_topic(spec.name, descriptor.path))
+        tally.skipped += descriptor.end - descriptor.start
+        return
+    yield from _read_there(descriptor, spec, tally)
+    if not _is_there(descriptor, spec):
+        raise SourceError(f"source {spec.name!r}: topic {descriptor.path} was deleted while it was read; start again")
+
+
+def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
+    """True if the topic is still the one of which the descriptor has offsets."""
+    topic_id = _ids(spec, [descriptor.path])[descriptor.path]
+    return topic_id is not None and is_same(topic_id, descriptor.topic_id)
+
+
+def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
     consumer = _consumer(tuple(sorted(_settings(spec).items())))
     reached, rows, size = descriptor.start, list[Message](), 0
     try:
@@ -286,19 +323,11 @@ def _after_deleted(consumer: Consumer, descriptor: Descriptor, spec: SourceSpec,
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
     exists = low <= at <= high  # then the mark is an old one, of a place that was left
     if not exists and fails_on_loss(spec):
-        raise _lost(spec, topic, partition, at, low, high)
+        raise SourceError(lost_messages(spec.name, topic, partition, at, low, high))
     reached = at if exists else min(low, descriptor.end) if at < low else descriptor.end
     tally.skipped += reached - at
     consumer.assign([TopicPartition(topic, partition, reached)])
     return reached
-
-
-def _lost(spec: SourceSpec, topic: str, partition: int | str, at: int, low: int, high: int) -> SourceError:
-    return SourceError(
-        f"source {spec.name!r}: topic {topic}, partition {partition} holds offsets {low} to {high}, but the stream is at {at}: "
-        "rows were deleted before they were read (retention, or the topic was created again). Option failOnDataLoss: false "
-        "continues with the remaining rows"
-    )
 
 
 def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
@@ -359,6 +388,33 @@ def group_of(spec: SourceSpec) -> str:
     return client_settings(spec).get("group.id", f"streamtopology-{spec.topology}-{spec.name}")
 
 
+def admin(spec: SourceSpec) -> AdminClient:
+    """One client per process and setting for what is asked about topics and groups."""
+    given = {name: value for name, value in client_settings(spec).items() if name != "group.id"}
+    return _admin(tuple(sorted(({**_RECONNECTING, **given}).items())))
+
+
+@cache
+def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
+    return AdminClient(dict(settings))
+
+
+def _ids(spec: SourceSpec, topics: list[str]) -> dict[str, str | None]:
+    """The ids of topics, "" where the broker has none; None of a topic that does not exist. Raises SourceError."""
+    ids: dict[str, str | None] = {}
+    asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
+    for topic, answer in asked.items():
+        try:
+            found = str(answer.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _unreachable(spec, topic, error) from error
+            ids[topic] = None
+        else:
+            ids[topic] = "" if found == _NO_ID else found
+    return ids
+
+
 @cache
 def _consumer(settings: tuple[tuple[str, str], ...]) -> Consumer:
     """One consumer per process and setting: connecting costs more than reading a small range."""
@@ -368,3 +424,11 @@ def _consumer(settings: tuple[tuple[str, str], ...]) -> Consumer:
 def _unreachable(spec: SourceSpec, topic: str, error: Exception) -> SourceError:
     servers = spec.options.get("kafka.bootstrap.servers")
     return SourceError(f"source {spec.name!r}: topic {topic} at {servers} cannot be read: {error}")
+
+
+def _gone(spec: SourceSpec, topic: str) -> SourceError:
+    servers = spec.options.get("kafka.bootstrap.servers")
+    return SourceError(
+        f"source {spec.name!r}: topic {topic} at {servers} cannot be read: there is none. Create it, or correct option "
+        "subscribe; if it was read and is gone for good, option failOnDataLoss: false continues without it"
+    )

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.kafka.stream import client_settings
+from streamtopology.jobs.connectors.sources.kafka.positions import mismatch, partition_names
+from streamtopology.jobs.connectors.sources.kafka.stream import client_settings, starting_offsets, topics_of
 from streamtopology.topology import Doubt, Problem, did_you_mean
 
 _CONNECT_SECONDS = 0.5
@@ -37,11 +38,17 @@ def check_topics(spec: SourceSpec) -> Iterator[Problem]:
     except KafkaException as error:
         yield _unreachable(spec, f"{servers} did not answer ({error.args[0].str()})")
         return
-    for topic in (name.strip() for name in spec.options["subscribe"].split(",")):
+    topics = topics_of(spec)
+    for topic in topics:
         if topic not in there:
             near = did_you_mean(topic, there)
             sentence = f"topic {topic!r} is not at {servers}; create it, or correct option subscribe{near}"
             yield Doubt("options.subscribe", f"source {spec.name!r}: {sentence}")
+    starting = starting_offsets(spec)
+    if not isinstance(starting, str) and all(topic in there for topic in topics):
+        named = {topic: sorted(map(str, there[topic].partitions)) for topic in topics}
+        if wrong := mismatch(partition_names(starting), partition_names(named)):
+            yield Doubt("options.startingOffsets", f"source {spec.name!r}: {wrong}; a checkpoint that has begun does not ask")
 
 
 def _accepts(server: str) -> bool:
