@@ -37,6 +37,7 @@ from streamtopology.jobs.operators.ending import refused_where_tuples_are_proces
 from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
+from streamtopology.jobs.operators.users_line import users_line
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import InstanceResult
@@ -147,7 +148,7 @@ class InstanceRun:
                         if not self.attempt.dead_letter or bad >= MOST_BAD_TUPLES:
                             raise self._failure(rows, culprit) from culprit.error
                         bad += 1
-                        self._set_aside.append(SetAside(rows.batch.slice(culprit.row, 1), rows.input, str(culprit.error)))
+                        self._set_aside.append(SetAside(rows.batch.slice(culprit.row, 1), rows.input, _reason(culprit.error)))
                         arrivals = without(arrivals, culprit)
 
     def _pass(self, arrivals: Sequence[Rows]) -> tuple[Operator, list[pa.RecordBatch], State | None]:
@@ -307,4 +308,7 @@ def _bytes_per_key(state: State | None) -> int:
 
 
 def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, BadTuple) else f"{type(error).__name__}: {error}"
+    if isinstance(error, BadTuple):
+        return error.reason
+    line = users_line(error)
+    return f"{type(error).__name__}: {error}{f' ({line})' if line else ''}"
