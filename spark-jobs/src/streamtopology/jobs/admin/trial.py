@@ -30,9 +30,11 @@ def show(manifest: Path, most: int, out: TextIO) -> bool:
     tried = try_rows(topology, manifest.resolve().parent, most)
     for name, rows in tried.read.items():
         print(f"source {name!r}: {_read(rows, most, tried.left_out.get(name, 0))}", file=out)
+    late = {operator.late for operator in topology.operators}
     for sink in topology.sinks:
-        table = tried.sinks[sink.name]
-        print_table(f"sink {sink.name!r}, rows of {sink.input!r}: {counted(table.num_rows, 'row', 'rows')}", table, _SHOWN, out)
+        table, which = tried.sinks[sink.name], "late rows" if sink.name in late else "rows"
+        title = f"sink {sink.name!r}, {which} of {sink.input!r}: {counted(table.num_rows, 'row', 'rows')}"
+        print_table(title, table, _SHOWN, out)
     for failure in tried.failed.to_pylist()[:_SHOWN]:
         print(_failure(failure), file=out)
     return _verdict(whole, topology, tried, out)
@@ -42,7 +44,7 @@ def _read(rows: int, most: int, left_out: int) -> str:
     if not rows:
         return "no rows"
     which = f"the first {counted(rows, 'row', 'rows')}" if rows == most else f"{counted(rows, 'row', 'rows')}, all that it has"
-    return f"{which}; its where leaves {left_out or 'none'} of them out" if left_out else which
+    return f"{which}; its where leaves out {'all' if left_out == rows else left_out} of them" if left_out else which
 
 
 def _failure(letter: dict[str, Any]) -> str:

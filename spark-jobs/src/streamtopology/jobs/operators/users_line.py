@@ -1,24 +1,22 @@
-"""The line of a user's own code at which an error was raised."""
+"""The line of a user's own class at which an error was raised."""
 
 from __future__ import annotations
 
-import linecache
-import os
-import sysconfig
+import sys
 import traceback
+from pathlib import Path
 
 _PROJECT = "streamtopology."
-_INSTALLED = tuple(sysconfig.get_paths()[kind] + os.sep for kind in ("stdlib", "purelib", "platlib"))
 
 
-def users_line(error: BaseException) -> str:
-    """`line 12 of ops.py: return 1 / row["v"]`, the last line that is neither ours nor of an installed package; "" without."""
-    for raised in (error, error.__cause__):
-        if raised is None:
-            continue
-        for frame, line in reversed(list(traceback.walk_tb(raised.__traceback__))):
-            path = frame.f_code.co_filename
-            if str(frame.f_globals.get("__name__", "")).startswith(_PROJECT) or path.startswith(_INSTALLED):
-                continue
-            return f"line {line} of {os.path.basename(path)}: {linecache.getline(path, line).strip()}"
-    return ""
+def users_line(cls: type, error: BaseException) -> str:
+    """` (ops.py, line 12, in process: return 1 / x)`: the last line of the class, or of one that it derives from, on the way
+    to the error; "" without any."""
+    modules = {kind.__module__ for kind in cls.__mro__ if not kind.__module__.startswith(_PROJECT)}
+    own = {getattr(sys.modules.get(module), "__file__", None) for module in modules}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    if not frames:
+        return ""
+    last = frames[-1]
+    code = f": {last.line:.100}" if last.line else ""
+    return f" ({Path(last.filename).name}, line {last.lineno}, in {last.name}{code})"

@@ -85,9 +85,7 @@ class OneProcess:
         """The memory of a slot's worker."""
         return self._workers[slot]
 
-    def _exchange(
-        self, attempt: Attempt, partitions: Iterable[int], task: Callable[[AttemptContext], list[pa.Buffer]]
-    ) -> Sent:
+    def _exchange(self, attempt: Attempt, partitions: Iterable[int], task: Callable[[AttemptContext], list[pa.Buffer]]) -> Sent:
         """By receiving partition, the envelope of each task, in no order that may be relied upon."""
         received: Sent = [[] for _ in range(attempt.partitions)]
         for partition in partitions:

@@ -32,7 +32,7 @@ from streamtopology.topology import Source, Topology
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of the rows. `read`: rows by source; `left_out`: of these, by its `where`; `late`: rows by operator.
+    """What came of the rows. `read`: rows by source; `left_out`: of these, those that its `where` leaves out.
 
     `sinks`: the rows by sink; `failed`: the rows that were set aside, as dead letters; both tables may have no columns.
     """
@@ -70,11 +70,7 @@ def try_rows(topology: Topology, base_dir: Path, most: int) -> Tried:
         sources = tuple(_of_file(source, _kept(Path(folder), source.name, given[source.name])) for source in topology.sources)
         topology = replace(topology.resolved(), sources=sources, on_bad_tuple="deadLetter", restore=None)
         with _driver(topology, base_dir, Path(folder)) as (driver, router):
-            parts = [
-                Descriptor(source.name, "parquet", source.options["path"], 0, 0, rows, rows, given[source.name].nbytes).to_json()
-                for source in sources
-                if (rows := given[source.name].num_rows)
-            ]
+            parts = [_all_of(source, given[source.name]) for source in sources if given[source.name].num_rows]
             driver.batch(BatchInput(0, parts, is_limited=False))
             driver.drain(for_good=True)
         left_out = Counter[str]()
@@ -95,6 +91,11 @@ def _of_file(source: Source, path: Path) -> Source:
     """The source with its first rows, from before its select and where, as all that it has."""
     schema = source.schema or _DDL[source.format]
     return replace(source, format="parquet", schema=schema, options={"path": str(path)})
+
+
+def _all_of(source: Source, rows: pa.Table) -> str:
+    count = rows.num_rows
+    return Descriptor(source.name, "parquet", source.options["path"], 0, 0, count, count, rows.nbytes).to_json()
 
 
 _DDL = {

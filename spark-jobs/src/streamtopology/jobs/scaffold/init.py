@@ -83,7 +83,8 @@ def _write(target: Path, name: str, sample: Sample, key: str | None, machine: Ma
     ]
     time = f"event time {choice.time.column!r}" if choice.time else "no event time"
     time += f" ({choice.time.unit} since 1970)" if choice.time and choice.time.unit else ""
-    return "\n".join([*found, f"{time}; {_measured(choice.measures)}", f"wrote {target}; next:", "", f"  {trial}", f"  {command}"])
+    found += [f"{time}; {_measured(choice.measures)}", f"wrote {target}; next:", "", f"  {trial}", f"  {command}"]
+    return "\n".join(found)
 
 
 def _columns_made(sample: Sample, choice: ManifestChoice, plain: Mapping[str, str]) -> list[str]:

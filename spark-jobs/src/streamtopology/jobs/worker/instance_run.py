@@ -148,7 +148,8 @@ class InstanceRun:
                         if not self.attempt.dead_letter or bad >= MOST_BAD_TUPLES:
                             raise self._failure(rows, culprit) from culprit.error
                         bad += 1
-                        self._set_aside.append(SetAside(rows.batch.slice(culprit.row, 1), rows.input, _reason(culprit.error)))
+                        bad_row, reason = rows.batch.slice(culprit.row, 1), self._reason(culprit.error)
+                        self._set_aside.append(SetAside(bad_row, rows.input, reason))
                         arrivals = without(arrivals, culprit)
 
     def _pass(self, arrivals: Sequence[Rows]) -> tuple[Operator, list[pa.RecordBatch], State | None]:
@@ -224,10 +225,15 @@ class InstanceRun:
     def _failure(self, rows: Rows, culprit: Culprit) -> TupleFailed:
         tuple_ = python_rows(rows.batch.slice(culprit.row, 1))[0]
         key = {name: tuple_[name] for name in self.node.key if name in tuple_}
-        return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, _reason(culprit.error))
+        return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, self._reason(culprit.error))
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, BadTuple):
+            return error.reason
+        return f"{type(error).__name__}: {error}{users_line(type(self.context.operator()), error)}"
 
     def _outage(self, error: Exception) -> ErrorNotRepeated:
-        return ErrorNotRepeated(self.node.operator, self.attempt.number, self.instance, _reason(error))
+        return ErrorNotRepeated(self.node.operator, self.attempt.number, self.instance, self._reason(error))
 
     def _learning_report(self) -> Mapping[str, Any] | None:
         """The report to the choosers that send this instance tuples; None where they do not learn."""
@@ -305,10 +311,3 @@ class InstanceRun:
 
 def _bytes_per_key(state: State | None) -> int:
     return state.nbytes // len(state) if state is not None and len(state) else 0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, BadTuple):
-        return error.reason
-    line = users_line(error)
-    return f"{type(error).__name__}: {error}{f' ({line})' if line else ''}"
