@@ -46,7 +46,7 @@ class Tried:
 def part_to_try(topology: Topology) -> tuple[Topology, list[str]]:
     """The topology without what needs rows that cannot be had here, and a sentence on each part that is left out."""
     untried = {source.name: why for source in topology.sources if (why := why_unread(source))}
-    sentences = [f"source {name!r}: {why}" for name, why in untried.items()]
+    sentences = list(untried.values())
     for operator in topology.operators:
         missing = [each.source for each in operator.inputs if each.source in untried]
         if missing:

@@ -17,9 +17,9 @@ from streamtopology.topology import Source
 
 
 def why_unread(source: Source) -> str:
-    """The reason why no rows of a source can be had in this process, as a clause; "" if they can."""
+    """The reason why no rows of a source can be had in this process, as a sentence; "" if they can."""
     if not source.reads_descriptors:
-        return f"Spark reads format {source.format}, and there is no Spark here"
+        return f"source {source.name!r}: Spark reads format {source.format}, and there is no Spark here"
     if source.format != "kafka":
         return ""
     from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics  # loads librdkafka
