@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,8 @@ def show(manifest: Path, most: int, out: TextIO) -> bool:
     for sentence in untried:
         print(f"not tried: {sentence}", file=out)
     if not topology.operators:
-        raise TopologyFailed(f"{manifest}: nothing can be tried without Spark; use: streamtopology run {manifest} --batches 1")
+        command = f"streamtopology run {shlex.quote(str(manifest))} --batches 1"
+        raise TopologyFailed(f"{manifest}: no source can be read here, so nothing is tried; with Spark: {command}")
     tried = try_rows(topology, manifest.resolve().parent, most)
     for name, rows in tried.read.items():
         print(f"source {name!r}: {_read(rows, most, tried.left_out.get(name, 0))}", file=out)
