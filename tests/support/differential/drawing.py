@@ -104,7 +104,8 @@ class Drawing:
             case "text":
                 return self.some(((f"upper({name}) || 'é'", STRING), (f"length({name})", BIGINT)))
             case "time":
-                return f"CAST({name} AS VARCHAR)", STRING
+                # Of the date: a time as text ends in +00 by DuckDB's cast, which the reference is, and not by ours.
+                return f"CAST(CAST({name} AS DATE) AS VARCHAR)", STRING
             case _:
                 return f"CASE WHEN {name} IS NULL THEN 'none' END", STRING
 
