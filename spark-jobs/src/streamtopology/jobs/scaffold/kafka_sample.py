@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
-from streamtopology.jobs.connectors.sources.first_rows import first_rows
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream, read_range
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.event_time import event_time
@@ -37,8 +37,12 @@ def sample_topic(topic: str, servers: str, settings: Mapping[str, str]) -> Sampl
 
 
 def _first_messages(options: Mapping[str, str]) -> pa.Table:
+    spec = SourceSpec("rows", "kafka", None, {**options, "maxOffsetsPerTrigger": str(_MESSAGES)}, topology="init")
     with tempfile.TemporaryDirectory() as folder:
-        return first_rows(SourceSpec("rows", "kafka", None, options, topology="init"), _MESSAGES, Path(folder))
+        stream = KafkaStream(spec, Path(folder))
+        start = stream.initial_offset()
+        tables = [table for part in stream.between(start, stream.advance(start)) for table in read_range(part, spec, Tally())]
+    return pa.concat_tables(tables) if tables else pa.table({"value": pa.array([], pa.binary())})
 
 
 def _objects(messages: pa.Table) -> list[Object] | None:
