@@ -183,7 +183,8 @@ def test_output_names_choice_reason_and_next_command(capsys: pytest.CaptureFixtu
     assert columns["driver"].startswith("* ")
     assert re.match(r"  id +2,000 +0.1% +\d+%  unique", columns["id"])
     assert columns["fare"].endswith("  floating point")
-    assert shown.endswith("wrote my-trips.yaml; next:\n\n  streamtopology run my-trips.yaml --report build/my-trips\n")
+    commands = "  streamtopology try my-trips.yaml\n  streamtopology run my-trips.yaml --report build/my-trips\n"
+    assert shown.endswith(f"wrote my-trips.yaml; next:\n\n{commands}")
     check_before_start(load(Path("my-trips.yaml")), Path())
 
 

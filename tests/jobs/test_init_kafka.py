@@ -56,6 +56,15 @@ def test_fields_of_json_messages_become_columns(kafka_broker: Broker) -> None:
     assert "trigger" not in spec
 
 
+def test_the_first_messages_are_tried(kafka_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [json.dumps({"user": f"u{n % 3}", "amount": 1}).encode() for n in range(300)])
+    init(topic, kafka_broker.servers)
+    capsys.readouterr()
+    assert main(["try", "made.yaml", "--rows", "90"]) == 0
+    assert "the first 90 rows\n" in capsys.readouterr().out
+
+
 def test_messages_that_are_texts_become_key_and_text(kafka_broker: Broker) -> None:
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [f"word {n % 20}".encode() for n in range(300)])

@@ -50,14 +50,14 @@ _FAULTY = {
     "Mine is abstract; override limit, or name a class that does": (
         "class Mine(Operator, abc.ABC):\n    @abc.abstractmethod\n    def limit(self): ...\n"
     ),
-    "Mine raised KeyError: 'celsius' (mine.py, line 6, in prepare); correct the class, or raise OptionError": (
+    "Mine raised KeyError: 'celsius' (mine.py, line 6, in prepare: inputs['celsius']); correct the class": (
         "class Mine(Operator):\n    def prepare(self, inputs, key):\n        inputs['celsius']\n"
     ),
-    "Mine raised KeyError: 'Column celsius does not exist in schema' (mine.py, line 6, in column); correct": (
+    "exist in schema' (mine.py, line 6, in column: inputs['rows'].field('celsius')); correct the class, or raise OptionError": (
         "class Base(Operator):\n    def column(self, inputs):\n        inputs['rows'].field('celsius')\n"
         "class Mine(Base):\n    def prepare(self, inputs, key):\n        self.column(inputs)\n"
     ),
-    "Mine raised SystemExit: 3 (mine.py, line 7, in __init__)": (
+    "Mine raised SystemExit: 3 (mine.py, line 7, in __init__: sys.exit(3))": (
         "class Mine(Operator):\n    def __init__(self):\n        super().__init__()\n        sys.exit(3)\n"
     ),
     "mine.py ends the process when it is imported, by sys.exit(3) or the like; put what it does as a script below `if": (
@@ -67,7 +67,7 @@ _FAULTY = {
         "class Mine(Operator): ...\nraise KeyboardInterrupt\n"
     ),
     "mine.py ends the process when it is imported, by GeneratorExit or the like": "raise GeneratorExit\n",
-    "Mine raised KeyboardInterrupt: stop (mine.py, line 6, in prepare)": (
+    "Mine raised KeyboardInterrupt: stop (mine.py, line 6, in prepare: raise KeyboardInterrupt('stop'))": (
         "class Mine(Operator):\n    def prepare(self, inputs, key):\n        raise KeyboardInterrupt('stop')\n"
     ),
     "Mine has no process(); override it": "class Mine(Operator): ...\n",

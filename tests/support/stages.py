@@ -1,16 +1,14 @@
 """The data plane without Spark: a driver, a worker per slot, and envelopes handed from stage to stage in one process.
 
-Everything is the real thing (driver, checkpoint, stages, sinks) but for what Spark does between: it starts one task per
-place and stage, and gives each task the blob that every task of the stage before sent to its place.
+The product's own `OneProcess`, as `streamtopology try` uses it, whose executors may be lost and come back.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,12 +34,11 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.plan.span import Span
 from streamtopology.jobs.rerouting.gradual import GradualSwitching, portions_for
-from streamtopology.jobs.rerouting.port import CommittedAttempt, Router
+from streamtopology.jobs.rerouting.port import Router
 from streamtopology.jobs.runtime.first_plan import first_plan
+from streamtopology.jobs.runtime.one_process import FixedPlan, OneProcess, Sent
 from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.state import RowState, State
-from streamtopology.jobs.worker import stage_tasks
-from streamtopology.jobs.worker.attempt_context import AttemptContext
 from streamtopology.jobs.worker.cache import WorkerCache
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
@@ -105,17 +102,15 @@ class Loss:
     returns: bool = True
 
 
-class Routes:
+class Routes(FixedPlan):
     """A router whose plans the test makes; each is an epoch in the checkpoint before it is ready."""
 
     def __init__(self, plan: ExecutionPlan, checkpoint: Checkpoint) -> None:
-        self.plan = plan
+        super().__init__(plan, checkpoint)
         self._checkpoint = checkpoint
         self.prepared: ExecutionPlan | None = None
         self.flush = False
         self.pace: Mapping[str, Pace] = {}
-        self.done: list[CommittedAttempt] = []
-        checkpoint.write_epoch(plan.epoch.number, plan.to_json())
 
     def reroute(self, tables: Mapping[str, RoutingTable], source_shares: tuple[float, ...] = ()) -> None:
         routes: dict[str, Route] = dict(self.plan.epoch.routes)
@@ -152,23 +147,11 @@ class Routes:
         assert self.prepared is not None
         self.plan, self.prepared = self.prepared, None
 
-    def ready(self) -> ExecutionPlan:
-        return self.plan
-
     def must_flush(self) -> bool:
         return self.flush
 
     def paces(self, plan: ExecutionPlan) -> Mapping[str, Pace]:
         return self.pace
-
-    def arrived(self, slots: Collection[str]) -> None:
-        pass
-
-    def active(self, epoch: int, batch: int) -> None:
-        pass
-
-    def committed(self, done: CommittedAttempt) -> None:
-        self.done.append(done)
 
 
 class Kept:
@@ -256,7 +239,7 @@ class Flow:
         plan = first_plan(self.topology, schemas, self._base_dir, self.checkpoint, self.reported.append)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = BatchLoop(
-            runner=OneProcess(self),
+            runner=FaultyProcess(self),
             checkpoint=self.checkpoint,
             router=self.router,
             publisher=self._publisher(),
@@ -382,25 +365,19 @@ class Flow:
         self.meanwhile.clear()
 
 
-class OneProcess:
-    """Implements `AttemptRunner`: a worker per slot, and envelopes handed from stage to stage.
-
-    One task at a time: all workers share what a process has once, such as open files, and batches are prefetched in threads.
-    """
+class FaultyProcess(OneProcess):
+    """One process whose executors come, die and return as `flow` says."""
 
     def __init__(self, flow: Flow) -> None:
+        super().__init__(())
         self._flow = flow
-        self._turn = threading.Lock()
 
     def executors(self) -> list[Executor]:
         """Every executor of `Flow.slots` is there."""
         return [Executor(str(slot), self._flow.host, f"slot-{slot}") for slot in self._flow.slots]
 
-    def await_executors(self, wanted: Callable[[Executor], bool]) -> list[Executor]:
-        return [executor for executor in self.executors() if wanted(executor)]
-
-    def begin_batch(self, batch: int) -> None:
-        pass
+    def worker(self, slot: int) -> WorkerCache:
+        return self._flow.workers[slot]
 
     def run(
         self,
@@ -408,29 +385,26 @@ class OneProcess:
         depth: int,
         executors: Sequence[Executor],
         rows: None = None,
-        prefetched: list[list[bytes]] | None = None,
+        prefetched: Sent | None = None,
     ) -> Results:
         loss = self._flow.losses.pop(0) if self._flow.losses else None
-        sent: list[list[bytes]] = prefetched or [[] for _ in range(attempt.partitions)]
+        sent: Sent = [[] for _ in range(attempt.partitions)]
         for level in range(depth + 1):
             if loss is not None and loss.stages <= level:
                 break
             if level in self._flow.resubmitted:
                 self._flow.resubmitted.remove(level)
-                self._run_stage(attempt, level, sent)
+                self._stage(attempt, level, sent, None)
                 self._flow.workers.clear()
-            if level > 0 or prefetched is None:
-                sent = self._run_stage(attempt, level, sent)
-            elif attempt.hands_over:
-                sent = [[*before, *state] for before, state in zip(sent, self._send_state(attempt), strict=True)]
+            sent = self._stage(attempt, level, sent, prefetched)
             if level == 0:
                 self._flow.do_meanwhile()
         if loss is not None:
             self._lose(loss)
         return self._by_own_clocks(collect(itertools.chain.from_iterable(sent)))
 
-    def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> list[list[bytes]]:
-        return self._run_stage(attempt, 0, [[] for _ in range(attempt.partitions)])
+    def _stage(self, attempt: Attempt, level: int, sent: Sent, prefetched: Sent | None) -> Sent:
+        return self.stage(attempt, level, sent) if level else self.first_stage(attempt, prefetched)
 
     def _lose(self, loss: Loss) -> NoReturn:
         if loss.slot is None:
@@ -450,32 +424,6 @@ class OneProcess:
             instances=[replace(result, span=own(result.report.slot, result.span)) for result in results.instances],
             source_tasks=[replace(task, span=own(task.report.slot, task.span)) for task in results.source_tasks],
         )
-
-    def _run_stage(self, attempt: Attempt, level: int, sent: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
-        """The next input of every partition."""
-
-        def task(context: AttemptContext) -> list[pa.Buffer]:
-            if level == 0:
-                return stage_tasks.read_sources(context)
-            return stage_tasks.run_instances(context, level, sent[context.partition])
-
-        return self._exchange(attempt, attempt.reading_partitions if level == 0 else range(attempt.partitions), task)
-
-    def _send_state(self, attempt: Attempt) -> list[list[bytes]]:
-        return self._exchange(attempt, range(attempt.partitions), stage_tasks.send_state)
-
-    def _exchange(
-        self, attempt: Attempt, partitions: Iterable[int], task: Callable[[AttemptContext], list[pa.Buffer]]
-    ) -> list[list[bytes]]:
-        """By receiving partition, the envelope of each task, in no order that may be relied upon."""
-        received: list[list[bytes]] = [[] for _ in range(attempt.partitions)]
-        for partition in partitions:
-            with self._turn:
-                envelopes = task(AttemptContext(attempt, partition, self._flow.workers[attempt.slot_by_partition[partition]]))
-            assert len(envelopes) == attempt.partitions * attempt.blobs, "an exchange wants the same number per partition"
-            for number, envelope in enumerate(envelopes):
-                received[number // attempt.blobs].insert(0, envelope.to_pybytes())
-        return received
 
 
 def random_table(random: np.random.Generator, instances: int, hashes: np.ndarray | None = None) -> RoutingTable:

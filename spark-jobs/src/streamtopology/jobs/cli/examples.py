@@ -12,6 +12,7 @@ _PAGE = "reference/command-line"
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "": (
         "streamtopology init data/trips",
+        "streamtopology try trips.yaml",
         "streamtopology run trips.yaml --report build/trips",
         "streamtopology apply trips.yaml",
         "streamtopology stop trips",
@@ -22,6 +23,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "streamtopology run trips.yaml --batches 40 --baseline fields",
     ),
     "validate": ("streamtopology validate trips.yaml",),
+    "try": ("streamtopology try trips.yaml", "streamtopology try trips.yaml --rows 50"),
     "init": (
         "streamtopology init data/trips",
         "streamtopology init 'data/*.csv' --key driver -o trips.yaml",

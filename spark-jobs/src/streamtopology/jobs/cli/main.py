@@ -24,6 +24,7 @@ _ROOM = "streamtopology.jobs.cli"
 COMMANDS = {
     "run": f"{_ROOM}.run:run",
     "validate": f"{_ROOM}.run:validate",
+    "try": f"{_ROOM}.trial:try_",
     "init": f"{_ROOM}.scaffold:init",
     "new-operator": f"{_ROOM}.scaffold:new_operator",
     "plan": f"{_ROOM}.plan:plan",

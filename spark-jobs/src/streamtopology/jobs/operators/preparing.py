@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from streamtopology.jobs.operators.base import Operator, OperatorError
 from streamtopology.jobs.operators.casting import plain_type
 from streamtopology.jobs.operators.ending import is_interrupt
 from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
+from streamtopology.jobs.operators.users_line import users_line
 
 _PROJECT = "streamtopology."
 
@@ -63,18 +62,10 @@ def _naming(cls: type[Operator]) -> Iterator[None]:
         if is_interrupt(error) or _is_of_the_project(cls):
             raise
         raise OperatorError(
-            f"{cls.__name__} raised {type(error).__name__}: {error}{_place(cls, error)}; correct the class, or raise "
+            f"{cls.__name__} raised {type(error).__name__}: {error}{users_line(cls, error)}; correct the class, or raise "
             "OptionError there if an option or column does not fit"
         ) from error
 
 
 def _is_of_the_project(cls: type[Operator]) -> bool:
     return cls.__module__.startswith(_PROJECT)
-
-
-def _place(cls: type[Operator], error: BaseException) -> str:
-    """The last line of the class, or of one that it derives from, on the way to the error."""
-    modules = {kind.__module__ for kind in cls.__mro__ if not kind.__module__.startswith(_PROJECT)}
-    own = {getattr(sys.modules.get(module), "__file__", None) for module in modules}
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""

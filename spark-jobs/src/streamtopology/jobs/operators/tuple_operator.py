@@ -14,6 +14,7 @@ from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
+from streamtopology.jobs.operators.users_line import users_line
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.field_checks import check
 
@@ -127,7 +128,7 @@ class TupleOperator(Operator):
                 raise
             except Exception as error:
                 what = "" if isinstance(error, OperatorError) else f"{type(self).__name__} raised {type(error).__name__}: "
-                reason = f"{what}{error} on {self._named(row)}"
+                reason = f"{what}{error} on {self._named(row)}{users_line(type(self), error)}"
                 if not dead_letter:
                     raise BadTuple(place, reason) from error
                 self.put_aside(rows, np.array([place]), reason)

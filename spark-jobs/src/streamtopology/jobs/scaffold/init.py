@@ -22,7 +22,7 @@ from streamtopology.topology import did_you_mean, load
 
 
 def init_files(path: str, output: Path | None, key: str | None, machine: Machine) -> str:
-    """Write a manifest for the files at `path`; returns what was found and the next command."""
+    """Write a manifest for the files at `path`; returns what was found and the next commands."""
     target = _target(output, _named(path))
     return _write(target, topology_name(str(output or _named(path))), sample_files(find_files(path)), key, machine)
 
@@ -30,7 +30,7 @@ def init_files(path: str, output: Path | None, key: str | None, machine: Machine
 def init_topic(
     topic: str, servers: str, settings: Mapping[str, str], output: Path | None, key: str | None, machine: Machine
 ) -> str:
-    """Write a manifest for a Kafka topic; returns what was found and the next command."""
+    """Write a manifest for a Kafka topic; returns what was found and the next commands."""
     from streamtopology.jobs.scaffold.kafka_sample import sample_topic  # keeps librdkafka out of files
 
     target = _target(output, topic)
@@ -70,6 +70,7 @@ def _write(target: Path, name: str, sample: Sample, key: str | None, machine: Ma
     executors = executors_for(machine)
     choice = choose(sample.table, executors.replicas, key)
     command = f"streamtopology run {shlex.quote(str(target))} --report build/{name}"
+    trial = f"streamtopology try {shlex.quote(str(target))}"
     _write_checked(target, manifest_text(name, sample, choice, executors, command, _sink_path(name, sample)))
     found = [
         sample.title,
@@ -82,7 +83,8 @@ def _write(target: Path, name: str, sample: Sample, key: str | None, machine: Ma
     ]
     time = f"event time {choice.time.column!r}" if choice.time else "no event time"
     time += f" ({choice.time.unit} since 1970)" if choice.time and choice.time.unit else ""
-    return "\n".join([*found, f"{time}; {_measured(choice.measures)}", f"wrote {target}; next:", "", f"  {command}"])
+    found += [f"{time}; {_measured(choice.measures)}", f"wrote {target}; next:", "", f"  {trial}", f"  {command}"]
+    return "\n".join(found)
 
 
 def _columns_made(sample: Sample, choice: ManifestChoice, plain: Mapping[str, str]) -> list[str]:

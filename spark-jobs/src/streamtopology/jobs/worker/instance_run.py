@@ -37,6 +37,7 @@ from streamtopology.jobs.operators.ending import refused_where_tuples_are_proces
 from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
+from streamtopology.jobs.operators.users_line import users_line
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import InstanceResult
@@ -147,7 +148,8 @@ class InstanceRun:
                         if not self.attempt.dead_letter or bad >= MOST_BAD_TUPLES:
                             raise self._failure(rows, culprit) from culprit.error
                         bad += 1
-                        self._set_aside.append(SetAside(rows.batch.slice(culprit.row, 1), rows.input, str(culprit.error)))
+                        bad_row, reason = rows.batch.slice(culprit.row, 1), self._reason(culprit.error)
+                        self._set_aside.append(SetAside(bad_row, rows.input, reason))
                         arrivals = without(arrivals, culprit)
 
     def _pass(self, arrivals: Sequence[Rows]) -> tuple[Operator, list[pa.RecordBatch], State | None]:
@@ -223,10 +225,15 @@ class InstanceRun:
     def _failure(self, rows: Rows, culprit: Culprit) -> TupleFailed:
         tuple_ = python_rows(rows.batch.slice(culprit.row, 1))[0]
         key = {name: tuple_[name] for name in self.node.key if name in tuple_}
-        return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, _reason(culprit.error))
+        return TupleFailed(self.node.operator, self.attempt.number, self.instance, key, tuple_, self._reason(culprit.error))
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, BadTuple):
+            return error.reason
+        return f"{type(error).__name__}: {error}{users_line(type(self.context.operator()), error)}"
 
     def _outage(self, error: Exception) -> ErrorNotRepeated:
-        return ErrorNotRepeated(self.node.operator, self.attempt.number, self.instance, _reason(error))
+        return ErrorNotRepeated(self.node.operator, self.attempt.number, self.instance, self._reason(error))
 
     def _learning_report(self) -> Mapping[str, Any] | None:
         """The report to the choosers that send this instance tuples; None where they do not learn."""
@@ -304,7 +311,3 @@ class InstanceRun:
 
 def _bytes_per_key(state: State | None) -> int:
     return state.nbytes // len(state) if state is not None and len(state) else 0
-
-
-def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, BadTuple) else f"{type(error).__name__}: {error}"

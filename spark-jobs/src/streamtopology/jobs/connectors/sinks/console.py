@@ -22,6 +22,31 @@ def shown_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return [f"<{column.type}>" if scalar.is_valid else None for scalar in column]
 
 
+def print_table(title: str, table: pa.Table, rows: int, out: TextIO, truncate: bool = True) -> None:
+    """Print the first `rows` rows of a table below its title; characters that the terminal's encoding lacks are escaped."""
+
+    def line(text: str) -> None:
+        encoding = out.encoding or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=out)
+
+    shown = table.slice(0, rows)
+    columns = [
+        [name, *(_cell(value, truncate) for value in shown_values(column))]
+        for name, column in zip(table.column_names, shown.columns, strict=True)
+    ]
+    widths = [max(map(len, cells)) for cells in columns]
+    line(title)
+    for cells in zip(*columns, strict=True):
+        line("  " + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    if table.num_rows > shown.num_rows:
+        line(f"  ... {table.num_rows - shown.num_rows} more")
+
+
+def _cell(value: object, truncate: bool) -> str:
+    text = "NULL" if value is None else str(value)
+    return text[: _CELL_WIDTH - 3] + "..." if truncate and len(text) > _CELL_WIDTH else text
+
+
 class ConsoleSink:
     """Prints `rows` rows of a batch to `out`. A batch is printed once per process: paper does not remember."""
 
@@ -37,27 +62,8 @@ class ConsoleSink:
         if batch <= self._last or table is None:
             return
         self._last = batch
-        shown = table.slice(0, self._rows)
-        columns = [
-            [name, *map(self._cell, shown_values(column))]
-            for name, column in zip(table.column_names, shown.columns, strict=True)
-        ]
-        widths = [max(map(len, cells)) for cells in columns]
-        self._print(f"{self._name}, batch {batch}: {table.num_rows} rows")
-        for line in zip(*columns, strict=True):
-            self._print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-        if table.num_rows > shown.num_rows:
-            self._print(f"  ... {table.num_rows - shown.num_rows} more")
+        print_table(f"{self._name}, batch {batch}: {table.num_rows} rows", table, self._rows, self._out, self._truncate)
         self._out.flush()
 
     def close(self) -> None:
         pass
-
-    def _print(self, line: str) -> None:
-        """Print a line; characters that the terminal's encoding lacks are escaped."""
-        encoding = self._out.encoding or "utf-8"
-        print(line.encode(encoding, "backslashreplace").decode(encoding), file=self._out)
-
-    def _cell(self, value: object) -> str:
-        text = "NULL" if value is None else str(value)
-        return text[: _CELL_WIDTH - 3] + "..." if self._truncate and len(text) > _CELL_WIDTH else text

@@ -57,7 +57,7 @@ def read_all(
     column, found and declared type.
     """
     declared = needed_columns(declared_schema(spec), spec, columns)
-    tables = _tables(descriptors, spec, declared, Tally() if tally is None else tally)
+    tables = read_tables(descriptors, spec, declared, Tally() if tally is None else tally)
     for batch in _together(table for _, table in tables):
         for selected in _finish(batch, spec, bad_row):
             yield selected if columns is None else selected.select(list(columns))
@@ -77,7 +77,7 @@ def read_with_places(
     declared = needed_columns(declared_schema(spec), spec, None)
     tables = (
         table.append_column(_PLACE, pa.repeat(pa.scalar(place_of(descriptor), pa.int32()), table.num_rows))
-        for descriptor, table in _tables(descriptors, spec, declared, tally)
+        for descriptor, table in read_tables(descriptors, spec, declared, tally)
     )
     tagged = replace(spec, select=(*spec.select, f'"{_PLACE}" AS "{_LAST_PLACE}"')) if spec.select else spec
     for batch in _together(tables):
@@ -86,7 +86,7 @@ def read_with_places(
             yield selected.select(kept), selected.column(selected.num_columns - 1).to_numpy()
 
 
-def _tables(
+def read_tables(
     descriptors: Iterable[Descriptor], spec: SourceSpec, declared: pa.Schema, tally: Tally
 ) -> Iterator[tuple[Descriptor, pa.Table]]:
     """The rows of each descriptor as its reader gives them, with the columns that its folders give; counted."""
