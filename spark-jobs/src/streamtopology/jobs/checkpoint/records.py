@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from streamtopology.contract.format_number import FORMAT, check_format
-from streamtopology.contract.wire_values import AnyFloat, from_wire, to_wire
+from streamtopology.contract.wire_values import SPARSE, AnyFloat, from_wire, to_wire
 from streamtopology.jobs.checkpoint.errors import CheckpointError
 from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.topology import RestoreMode
@@ -116,7 +116,7 @@ class CommitRecord:
     switch: GradualSwitch | None = None
     end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    within_range: bool = False
+    within_range: bool = field(default=False, metadata=SPARSE)
 
     @property
     def epochs(self) -> tuple[int, ...]:
