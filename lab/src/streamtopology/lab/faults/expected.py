@@ -1,7 +1,8 @@
 """The plain computation that a history is compared with: the results of each operator, a row at a time.
 
 A batch closes the windows that end at or before the watermark of the batches before it. A row is late if an earlier batch has
-closed all its windows, or if it has no event time.
+closed all its windows, or if it has no event time. The parts of a range that Spark planned are as one batch: only the last
+one closes windows and moves the watermark.
 """
 
 from __future__ import annotations
@@ -56,21 +57,26 @@ class Progress:
     may_idle: bool
     _newest: dict[str, float] = field(default_factory=dict[str, float])
     _silent: Counter[str] = field(default_factory=Counter[str])
+    _within_range: bool = False
 
     def resumed(self, before: float | None, sources: Sequence[str]) -> float | None:
         """The watermark of a batch of these sources; `before` is the one after the last batch, which may have had others."""
         for gone in self._newest.keys() - set(sources):
             del self._newest[gone]
-        return _later(before, self._held_by(sources))
+        return before if self._within_range else _later(before, self._held_by(sources))
 
-    def bounds(self, batch: Batch) -> tuple[float | None, float | None]:
-        """(least, most) that the watermark may be after `batch`."""
-        sources, before = batch.sources, batch.watermark
+    def bounds(self, batch: Batch, before: float | None, within_range: bool) -> tuple[float | None, float | None]:
+        """(least, most) that the watermark may be after `batch`; `before` it. `within_range`: it is not the last part."""
+        sources = batch.sources
         for source in sources:
             heard = [row[3] for row in batch.rows[source] if row[3] is not None and is_time(row[3]) and row[3] < _MOST_AHEAD]
-            self._silent[source] = 0 if heard else self._silent[source] + 1
             if heard:
                 self._newest[source] = max(*heard, self._newest.get(source, heard[0]))
+            if heard or not within_range:
+                self._silent[source] = 0 if heard else self._silent[source] + 1
+        self._within_range = within_range
+        if within_range:
+            return before, before
         sure = [source for source in sources if not self.may_idle or self._silent[source] < 2]
         return _later(before, self._held_by(sources)), _later(before, self._held_by(sure) if sure else self._furthest())
 

@@ -76,12 +76,14 @@ def _committed(world: World) -> list[Batch]:
             rows[source] = [row for file in files[source][end : reached[source]] for row in file]
         there = shape.of([name for name in shape.operators if node_of(name) in world.operators[number]])
         watermark = progress.resumed(watermark, there.sources)
-        batch = Batch(number, there, rows, watermark, closed, record["watermark_after"] == END_OF_TIME)
+        within_range = record.get("within_range", False)
+        closes = closed if within_range else watermark
+        batch = Batch(number, there, rows, closes, closed, record["watermark_after"] == END_OF_TIME)
         if record["rows_in"] != sum(map(len, rows.values())):
             raise _Wrong(f"batch {number} counts {record['rows_in']} rows, its files have {sum(map(len, rows.values()))}")
         batches.append(batch)
-        least, most = progress.bounds(batch)
-        watermark, closed = record["watermark_after"], watermark
+        least, most = progress.bounds(batch, watermark, within_range)
+        watermark, closed = record["watermark_after"], closes
         if not batch.is_final and not _is_between(watermark, least, most):
             raise _Wrong(f"the watermark after batch {number} is {watermark}, expected {least} to {most}")
     if left := sum(len(rows) for source in batches[-1].sources for rows in files[source][reached[source] :]):
