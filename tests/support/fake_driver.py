@@ -120,7 +120,7 @@ class FakeDrivers:
             self._listen(key, driver)
             if self.idle_seconds is None or driver.active != driver.newest.number:
                 self._commit(driver)
-            answer = _answer(driver, since, self.missing.get(key, set()))
+            answer = _answer(driver, since, self.missing.get(key, set()), self.now())
             return {**answer, "phase": self.phase, "idle_seconds": self.idle_seconds}
 
     def _current(self, key: Key) -> Driver | None:
@@ -311,7 +311,7 @@ def _imbalance(topology: Topology, reports: list[LoadReport]) -> dict[str, float
     return worst
 
 
-def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
+def _answer(driver: Driver, since: int, missing: set[str], now: float) -> dict[str, Any]:
     last = driver.committed[-1]
     slots = [
         {"index": index, "executor": executor, "class": name, "cpu": cpu}
@@ -322,7 +322,7 @@ def _answer(driver: Driver, since: int, missing: set[str]) -> dict[str, Any]:
         "topology": driver.topology.name, "phase": "running", "generation": driver.generation,
         "replicas": {one.name: one.replicas for one in driver.topology.executors},
         "epoch": last["epoch"], "newest_epoch": driver.newest.number, "batch": last["number"],
-        "answered_at": driver.now(),
+        "answered_at": now,
         "rows_per_second": last["rows"] / last["seconds"] if last["seconds"] else None, "bound_rows_per_second": 0.0,
         "slots": slots, "policies": {one.name: one.grouping.policy for one in driver.topology.operators},
         "routing": driver.newest.to_wire(), "checkpoint": "file:///checkpoint", "refused": driver.refused,
