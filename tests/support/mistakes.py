@@ -99,6 +99,14 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.sources[0].watermark.column", GONE, "", "is missing, expected the column with the time of the event"),
     ("spec.sources[0].watermark.delay", "ten", "", "found 'ten', expected a duration such as"),
     ("spec.sources[0].watermark.maxAhead", "far", "", "found 'far', expected a duration such as"),
+    # paths
+    ("spec.sources[0].options.path", "~/rides", "", "found '~/rides', where only a shell fills in ~ .* write the path in full"),
+    ("spec.sources[0].options.path", "file:///data/${DAY}/*.csv", "", "where only a shell fills in ~ and variables"),
+    ("spec.sources[0].options.basePath", "~ada/rides", "", "where only a shell fills in ~"),
+    ("spec.sinks[0].options.path", "$HOME/out", "", r"found '\$HOME/out', where only a shell"),
+    ("spec.checkpoint", "~/checkpoint", "", "write the path in full"),
+    ("spec.restore", {"from": "~/backup"}, "spec.restore.from", "write the path in full"),
+    ("spec.operators[0].run", "~/mine.py:Mine", "", "write the path in full"),
     # operators
     ("spec.operators[2].late", "nowhere", "", "found 'nowhere', expected a sink whose input is 'pairs'; allowed: nothing"),
     ("spec.operators[1].late", "out", "", "found 'out', but 'quantiles' leaves out no row as late; of the built-ins window-"),

@@ -18,6 +18,7 @@ from streamtopology.topology.limits import (
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, pod_problems
 from streamtopology.topology.problems import Problem, one_of, without_consequences
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
+from streamtopology.topology.shell_paths import shell_path_problems
 from streamtopology.topology.spark_conf import spark_conf_problems
 from streamtopology.topology.traits import BUILTINS, Traits
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
@@ -60,6 +61,7 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
         *_name_problems(topology),
         *_driver_problems(topology),
         *_storage_problems(topology),
+        *shell_path_problems(topology),
         *spark_conf_problems(topology.spark_conf),
     ]
     problems.extend(without_consequences(found, problems))
