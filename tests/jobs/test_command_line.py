@@ -18,6 +18,9 @@ from support.commands import parse_command, program
 from streamtopology.jobs.cli.command_group import LAB_COMMANDS, CommandGroup
 from streamtopology.jobs.cli.examples import EXAMPLES
 from streamtopology.jobs.cli.main import COMMANDS, main, streamtopology
+from streamtopology.jobs.cli.parameters import FAILURE, SUCCESS
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.local.interrupts import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 STREAMTOPOLOGY = [sys.executable, "-m", "streamtopology.jobs.cli.main"]
@@ -274,3 +277,10 @@ def test_the_reference_page_is_up_to_date():
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
     assert page == ran(sys.executable, "scripts/command_line_reference.py"), "run `make reference`"
     assert {f"## streamtopology {command}" for command in COMMANDS.keys() - FOR_PODS} <= set(page.splitlines())
+
+
+def test_reference_page_has_the_exit_code_of_each_way_to_end() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    table = page.partition("## Exit codes")[2].partition("## ")[0]
+    codes = {SUCCESS, FAILURE, WrongUse.exit_code, *(128 + number for number in SIGNALS)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == codes
