@@ -61,7 +61,7 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     return (
         f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
-        f"to take it back: `streamtopology state rollback --to {commit.batch}`"
+        f"to take it back: `streamtopology state rollback MANIFEST --to {commit.batch}`"
     )
 
 

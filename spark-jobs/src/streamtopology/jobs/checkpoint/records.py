@@ -23,7 +23,7 @@ RECORD_FORMAT = 1
 # The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too.
 _KIND = "kind"
 
-_REMEDY = "start over with `streamtopology run --fresh` or an empty `checkpoint`, or stay with that version"
+_REMEDY = "start over with `streamtopology run MANIFEST --fresh` or an empty `checkpoint`, or stay with that version"
 
 Record = TypeVar("Record")
 
