@@ -6,9 +6,10 @@ They are refused, not filled in: a manifest has to name the same places on every
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from streamtopology.topology.problems import Problem
+from streamtopology.topology.reading import is_mapping
 from streamtopology.topology.values import Topology
 
 # `~`, `~/data`, `~ada/data`; `$HOME`, `${HOME}`, `$DATA_DIR` anywhere.
@@ -25,7 +26,7 @@ def shell_path_problems(topology: Topology) -> Iterator[Problem]:
             places |= {f"spec.{section}[{index}].options.{name}": value for name, value in options.items()}
     for operator in topology.operators:
         lookup = operator.options.get("lookup")
-        file = lookup.get("file") if isinstance(lookup, Mapping) else None
+        file = lookup.get("file") if is_mapping(lookup) else None
         places |= {f"{operator.path}.run": operator.run, f"{operator.path}.with.lookup.file": file}
     for place, path in places.items():
         if isinstance(path, str) and _SHELL_PATH.match(path):
