@@ -22,6 +22,7 @@ from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
+from streamtopology.k8s.io.snapshot_scheduler import SnapshotScheduler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.watchdog import Watchdog
 from streamtopology.tracing.span import Emit
@@ -136,6 +137,7 @@ class VirtualRelease:
                     group.create_task(cache.follow(api, kind, namespace))
                 group.create_task(copying.follow(api, namespace))
             group.create_task(copying.run())
+            group.create_task(SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, now).run())
             group.create_task(self._renew())
             group.create_task(scraper.run())
             group.create_task(reconciler.run())

@@ -10,6 +10,7 @@ from typing import cast, get_args
 from streamtopology.topology import other_words
 from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
+from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN
 from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     LEAST_STORAGE,
@@ -17,6 +18,7 @@ from streamtopology.topology.limits import (
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_INSTANCES,
+    MOST_KEPT_SNAPSHOTS,
     MOST_OPERATORS,
     MOST_PULL_SECRETS,
     MOST_SINKS,
@@ -52,6 +54,7 @@ from streamtopology.topology.values import (
     Restore,
     RestoreMode,
     Sink,
+    SnapshotSchedule,
     Source,
     Topology,
     Trigger,
@@ -66,6 +69,7 @@ _USER_CLASS = re.compile(USER_CLASS_PATTERN)
 # A place in a bucket; `.` and `..` are no names there.
 BUCKET_PATTERN = "s3://[a-z0-9][a-z0-9.-]*(?:/[.]*[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+/?"
 _BUCKET = re.compile(BUCKET_PATTERN)
+PLACE_EXPECTED = "an absolute path, file:///PATH or s3://BUCKET/PREFIX"
 ORIGIN_EXPECTED = f"expected {EMPTY}, or the checkpoint to copy: a path with a slash, such as ./backup, file:// or s3://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -131,6 +135,7 @@ SPEC_FIELDS = (
     "autoscale",
     "driver",
     "migration",
+    "snapshots",
 )
 
 
@@ -160,6 +165,7 @@ def _topology(name: str, place: Place) -> Topology:
         autoscale=autoscale,
         driver=_driver(spec["driver"]),
         migration=_migration(spec["migration"]),
+        snapshots=_snapshots(spec["snapshots"]) if spec["snapshots"].present else None,
     )
     parallelism = topology.default_parallelism
     operators = (replace(one, parallelism=parallelism) if one.follows_executors else one for one in topology.operators)
@@ -337,6 +343,17 @@ def _migration(place: Place) -> Migration:
         memory_bytes=limits["memory"].quantity(parse_memory, Migration.memory_bytes),
         storage_bytes=_storage(limits["storage"]),
     )
+
+
+def _snapshots(place: Place) -> SnapshotSchedule:
+    given = place.fields("schedule", "to", "keep")
+    schedule, keep = given["schedule"].text(CRON_EXPECTED), given["keep"]
+    if schedule and not re.fullmatch(CRON_PATTERN, schedule):
+        given["schedule"].expected(CRON_EXPECTED)
+    to = (_checkpoint(given["to"]) or "") if given["to"].present else given["to"].text(PLACE_EXPECTED)
+    if to and not to.startswith(("/", "file:///", "s3:")):
+        given["to"].expected(PLACE_EXPECTED)
+    return SnapshotSchedule(schedule, to, keep.whole(1, 1, MOST_KEPT_SNAPSHOTS) if keep.present else None)
 
 
 def _image_pull_secrets(place: Place) -> tuple[str, ...]:

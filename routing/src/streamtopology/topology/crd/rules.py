@@ -12,7 +12,7 @@ from streamtopology.contract import environment
 from streamtopology.topology.checks import NO_CHECKPOINT
 from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
+from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, PLACE_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
     LABEL_NAME_EXPECTED,
     LABEL_NAME_PATTERN,
@@ -256,6 +256,10 @@ BUCKET_RULE = telling(
     f"!self.startsWith('s3:') || self.matches('^{BUCKET_PATTERN}$')",
     sentence("found '%s', expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment", "self"),
     "expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment",
+)
+
+PLACE_RULE = rule(
+    "self.startsWith('/') || self.startsWith('file:///') || self.startsWith('s3://')", f"expected {PLACE_EXPECTED}"
 )
 
 CHECKPOINT_RULE = telling(

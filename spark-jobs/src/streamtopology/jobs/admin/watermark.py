@@ -27,6 +27,7 @@ def watermark_text(uri: str) -> str:
         f"watermark     {_shown(commit.watermark_after)}",
         f"closed until  {_shown(closed_until(commit, checkpoint.batch_records(commit.batch)))}",
         *(f"newest        {_shown(time)} in {name}" for name, time in sorted(commit.max_event_times.items())),
+        *(f"silent since  {_shown(time)} by the clock: {name}" for name, time in sorted(commit.silent_since.items())),
     ]
     return "\n".join(lines)
 

@@ -142,6 +142,19 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
     return found
 
 
+def left_out(batch: pa.RecordBatch, select: Sequence[str], where: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """`columns` of the result that `project` would have of the rows that `where` leaves out; NULL where that fails.
+
+    The other expressions of `select` are not evaluated. Raises ExpressionError.
+    """
+    wanted = ", ".join(f"TRY({quoted(name)}) AS {quoted(name)}" for name in columns)
+    others = f"NOT COALESCE(CAST(({where}\n) AS BOOLEAN), FALSE)"
+    try:
+        return _query(batch, f"SELECT {wanted}\nFROM ({_sql(select, others)})")
+    except duckdb.Error as error:
+        raise _named(batch, select, where, error) from error
+
+
 def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
     """The result of one SELECT over `tables`, for operators that join. Raises ExpressionError."""
     for table in tables.values():
