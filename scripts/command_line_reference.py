@@ -24,6 +24,9 @@ HEAD = """\
 | 130 | Ctrl-C | as with 0 after the running batch; a second Ctrl-C ends at once, and the next run reads that batch again |
 | 143 | SIGTERM, as of `kill` or a service manager | as with 130 |
 
+A run's last message has the cause. What Spark itself says of errors is one line each on the terminal, and with Java's
+traces in `cluster/spark.log` below the work folder.
+
 A shell gives 137 if the process was killed (`kill -9`, or memory that ran out): the next run reads the running batch
 again. A cron job or service may take 130 and 143 for success. In pods: [driver](../run/pods.md).
 
