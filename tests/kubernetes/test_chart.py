@@ -244,6 +244,7 @@ def test_every_option_reaches_the_pod(tmp_path: Path):
         upgrade_seconds=300,
         page_port=8081,
         page_hosts=("stopo.example.com",),
+        release="streamtopology",
     )
     assert settings == expected
     test = only(made, "Pod", "streamtopology-test")

@@ -62,7 +62,7 @@ def test_a_later_decision_within_a_generation_has_its_own_time_to_hand_over(
     scaled = {"class": "large", "by": "Nobody", "replicas": 3, "maxReplicas": 5}
     executors = [{"name": "large", "cpu": "400m"}, SMALL]
     hour = 0.0
-    with OperatorThread(api_server, settings, lambda: drivers.now() + hour):
+    with OperatorThread(api_server, settings, lambda: hour):
         topologies.create(manifest("flow", rebalance=QUIET, executors=executors, autoscale=scaled))
         eventually(lambda: settled(topologies, 1), 120)
         eventually(lambda: decided(topologies, 5))

@@ -41,4 +41,4 @@ def test_evicted_driver_that_kubernetes_keeps_does_not_hold_suspension_up(
         topologies.change("flow", suspend=True)
         eventually(lambda: topologies.status("flow")["phase"] == "Suspended", 120)
         assert topologies.driver_pods("flow") == [evicted]
-        assert topologies.executor_pods("flow", "large") == {}
+        eventually(lambda: topologies.executor_pods("flow", "large") == {})

@@ -133,8 +133,10 @@ def test_unresizable_pods_are_replaced_one_by_one(topologies: Topologies, no_res
     change(topologies, "flow", executors=[{**LARGE, "cpu": "600m"}, SMALL])
     eventually(lambda: topologies.executor_pods("flow", "large") == {"flow-large-0": "600m", "flow-large-1": "600m"})
     assert topologies.uids("flow")["flow-small-0"] == before["flow-small-0"]
-    assert topologies.condition("flow", "Degraded") == ("True", "ResizeRefused")
-    assert "pods are not resized here" in topologies.status("flow")["classes"][0]["refused"]
+    [said, *_] = [text for _, reason, text in topologies.events("flow") if reason == "ResizeRefused"]
+    assert "class large is replaced pod by pod" in said
+    assert "pods are not resized here" in said
+    assert topologies.condition("flow", "Degraded") == ("False", "AsExpected"), "none is left to be replaced"
 
 
 def test_other_pod_settings_of_a_class_replace_its_pods_and_no_others(topologies: Topologies):

@@ -89,14 +89,14 @@ def test_a_pre_copy_beyond_the_quota_is_reported_and_state_moves_without(
     """Its pod may use 500m, and 50m are left. Nothing else is re-routed while an epoch waits for its copy."""
     settings = Settings((topologies.namespace,), IMAGE, driver_url=drivers.url)
     later = 0.0
-    with OperatorThread(api_server, settings, lambda: drivers.now() + later):
+    with OperatorThread(api_server, settings, lambda: later):
         set_quota(topologies, "1500m")
         topologies.create(manifest("flow", migration={"threshold": "1"}, driver=DRIVER))
         eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "MigrationNotStarted"), 120)
         assert "exceeded quota: team" in message(topologies, "Degraded")
         assert topologies.routing("flow")["epochState"] == "prepared"
         later = STARTING_SECONDS
-        eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2, 120)
+        eventually(lambda: topologies.status("flow").get("epoch", 0) >= 2, 300)  # with pauses of 10, 20 and 40 s
     failures = [text for _, reason, text in topologies.events("flow") if reason == "MigrationFailed"]
     assert any("no pod of it has started" in text for text in failures)
     assert any("state moves in portions" in text for text in failures)

@@ -42,7 +42,7 @@ def test_class_whose_pod_finds_no_node_waits_alone_and_says_so(
 ) -> None:
     settings = Settings((topologies.namespace,), IMAGE, driver_url=drivers.url)
     later = 0.0
-    with OperatorThread(api_server, settings, lambda: drivers.now() + later):
+    with OperatorThread(api_server, settings, lambda: later):
         topologies.create(manifest("flow", rebalance=QUIET, executors=[MANY, FEW]))
         eventually(lambda: settled(topologies, 1), 120)
         topologies.change("flow", executors=[{**MANY, **OTHER}, {**FEW, **OTHER}])

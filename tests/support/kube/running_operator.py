@@ -21,6 +21,7 @@ from streamtopology.contract.stats_question import Question
 from streamtopology.k8s.app import operate
 from streamtopology.k8s.decide.answers import FIRST_QUESTION, Judged, PlanningRequest
 from streamtopology.k8s.io.metrics import OperatorMetrics
+from streamtopology.k8s.io.server_clock import ServerClock
 from streamtopology.k8s.planning.judge import Judge
 from streamtopology.k8s.settings import Settings
 from support.kube.cluster import Cluster
@@ -77,18 +78,29 @@ class PlannerInProcess:
         self._judge.forget(uid)
 
 
+class LaterClock(ServerClock):
+    """The API server's, as it will be in `later` seconds: for what takes long."""
+
+    def __init__(self, later: Callable[[], float]) -> None:
+        super().__init__(time.time)
+        self._later = later
+
+    def now(self) -> float:
+        return super().now() + self._later()
+
+
 class OperatorThread:
-    """The whole operator, kopf and watches included, in a thread; a context manager. `clock`: seconds since 1970.
+    """The whole operator, kopf and watches included, in a thread; a context manager. `later`: seconds that its clock is ahead.
 
     `kubeconfig`: the access of somebody else than the cluster's administrator.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time, kubeconfig: Path | None = None
+        self, cluster: Cluster, settings: Settings, later: Callable[[], float] = float, kubeconfig: Path | None = None
     ) -> None:
         self._kubeconfig = kubeconfig or cluster.kubeconfig
         self._settings = settings
-        self._clock = clock
+        self._clock = LaterClock(later)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
         self._is_stopping = False

@@ -83,7 +83,7 @@ async def _operate_and_plan(
     emit: Emit | None,
 ) -> None:
     with PlanningProcess() as planner:
-        await operate(access, settings, metrics, planner, time.time, leads, health, listed, emit)
+        await operate(access, settings, metrics, planner, ServerClock(time.time), leads, health, listed, emit)
 
 
 async def operate(
@@ -91,14 +91,14 @@ async def operate(
     settings: Settings,
     metrics: OperatorMetrics,
     planner: Planner,
-    clock: Callable[[], float],
+    clock: ServerClock,
     leads: Callable[[], bool] = always,
     health: Health | None = None,
     listed: Listed | None = None,
     emit: Emit | None = None,
 ) -> None:
-    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `clock`: seconds since 1970; `health`: for the kubelet,
-    `listed`: for the page, `emit`: for traces.
+    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `health`: for the kubelet, `listed`: for the page, `emit`: for
+    traces.
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
@@ -116,17 +116,16 @@ async def operate(
         ApiClient(_for_watches(access, (len(WATCHED) + 1) * len(namespaces))) as watching,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session,
     ):
-        dated = ServerClock(clock)
-        api = Api(client, may_write=leads, hear=dated.hear, answered=metrics.api_answered)
+        api = Api(client, may_write=leads, hear=clock.hear, answered=metrics.api_answered)
         watched = Api(watching, answered=metrics.api_answered)
-        scraper = Scraper(session, planner, queue.add, dated.now)
-        not_created, ownership = NotCreated(api, dated.now), TopologyClaims(api, settings, dated.now)
-        spans = ReconcileSpans(metrics, clock, emit)
+        scraper = Scraper(session, planner, queue.add, clock.now)
+        not_created, ownership = NotCreated(api, clock.now), TopologyClaims(api, settings, clock.now)
+        spans = ReconcileSpans(metrics, clock.own, emit)
         applier = Applier(api, cache) if emit is None else TracedApplier(api, cache, spans)
-        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, dated.now, spans)
+        reconciler = Reconciler(applier, cache, not_created, ownership, scraper, queue, settings, metrics, clock.now, spans)
         if listed is not None:
             listed.follow(reconciler.manifests)
-        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, dated.now)
+        copying = SnapshotReconciler(api, applier, cache, snapshots, reconciler.manifest, ownership, settings, clock.now)
         others = [
             asyncio.create_task(cache.follow(watched, kind, namespace), name=f"watch {kind.plural}")
             for kind in WATCHED
@@ -134,9 +133,9 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
-        scheduler = SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, dated.now)
+        scheduler = SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, clock.now)
         others.append(asyncio.create_task(scheduler.run(), name="schedules of snapshots"))
-        unserved = partial(report_unwatched, api, applier, settings, dated.now)
+        unserved = partial(report_unwatched, api, applier, settings, clock.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:
             watch = partial(kopf_handlers.watch_topologies, reconciler, access, settings, snapshots.wake, asyncio.Event())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
+from streamtopology.topology import other_words
 from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
 from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN
@@ -264,7 +265,10 @@ def _grouping(place: Place) -> Grouping:
         return Grouping(KEYLESS_POLICY)
     grouping = place.fields("policy", "key", "options")
     policy = grouping["policy"].text("the name of a grouping, such as auto", DEFAULT_POLICY)
-    return Grouping(policy, grouping["key"].texts("columns"), grouping["options"].free_options())
+    key = grouping["key"].texts("columns")
+    for twice in sorted({column for column in key if column and key.count(column) > 1}):
+        grouping["key"].wrong(f"found {twice!r} twice; name each column of the key once")
+    return Grouping(policy, tuple(dict.fromkeys(key)), grouping["options"].free_options())
 
 
 def _run(place: Place) -> str:
@@ -279,7 +283,7 @@ def _sink(place: Place) -> Sink:
     return Sink(
         name=sink["name"].name(),
         input=sink["input"].text("the name of an operator"),
-        format=sink["format"].choice(SINK_FORMATS),
+        format=sink["format"].choice(SINK_FORMATS, others=other_words.SINKS),
         options=sink["options"].string_options(),
     )
 
@@ -380,7 +384,7 @@ def _positive_duration(place: Place, default: float) -> float:
 def _trigger(place: Place) -> Trigger:
     if not place.present:
         return Trigger()
-    fields = place.fields("interval", "availableNow", "latency")
+    fields = place.fields("interval", "availableNow", "latency", others=other_words.TRIGGERS)
     trigger = Trigger(
         interval_seconds=fields["interval"].quantity(parse_duration, Trigger.interval_seconds),
         available_now=fields["availableNow"].flag(Trigger.available_now),

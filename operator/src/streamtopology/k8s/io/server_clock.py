@@ -17,12 +17,13 @@ UNSURE_SECONDS = 2.0
 class ServerClock:
     """Seconds since 1970 by the API server's clock; by ours until it has answered."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, own: Callable[[], float]) -> None:
+        """`own`: seconds since 1970 by the clock of this host."""
+        self.own = own
         self._ahead = 0.0
 
     def now(self) -> float:
-        return self._clock() + self._ahead
+        return self.own() + self._ahead
 
     def hear(self, date: str | None) -> None:
         """An answer came with this header `Date`; None, or one that is no date, is passed over."""
@@ -30,5 +31,6 @@ class ServerClock:
             served = parsedate_to_datetime(date or "").timestamp() + 0.5
         except ValueError:
             return
-        if abs(served - self.now()) > UNSURE_SECONDS:
-            self._ahead = served - self._clock()
+        ahead = served - self.own()
+        if abs(ahead - self._ahead) > UNSURE_SECONDS:
+            self._ahead = ahead
