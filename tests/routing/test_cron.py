@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import deep
 
 from streamtopology.topology.cron import CRON_PATTERN, Cron
-from streamtopology.topology.parsing import read
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flights.yaml"
 BOUNDS = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
 BEGIN = datetime(2027, 12, 30, tzinfo=UTC)  # over the end of a year, and February of a leap year
 
@@ -92,23 +88,3 @@ def test_range_may_go_over_its_end() -> None:
 
 def test_pattern_is_one_that_the_api_server_knows() -> None:
     assert not re.search(r"\(\?|\\[dDwWsSbB]", CRON_PATTERN)
-
-
-@pytest.mark.parametrize(
-    ("given", "mistake"),
-    [
-        ({"schedule": "daily", "to": "/b"}, "spec.snapshots.schedule: found 'daily', expected a time in UTC as cron writes it"),
-        ({"schedule": "30 3 * * *"}, "spec.snapshots.to: is missing, expected an absolute path, file:///PATH or s3://"),
-        ({"schedule": "30 3 * * *", "to": "b/c"}, "spec.snapshots.to: found 'b/c', expected an absolute path"),
-        ({"schedule": "30 3 * * *", "to": "s3://B"}, "spec.snapshots.to: found 's3://B', expected s3://BUCKET/PREFIX"),
-        (
-            {"schedule": "30 3 * * *", "to": "/b", "keep": 0},
-            "spec.snapshots.keep: found 0, expected a whole number from 1",
-        ),
-        ({"every": "1d", "to": "/b"}, "spec.snapshots.every: unknown field"),
-    ],
-)
-def test_mistakes_in_a_schedule_of_snapshots_are_named(given: dict[str, object], mistake: str) -> None:
-    manifest = yaml.safe_load(EXAMPLE.read_text())
-    manifest["spec"]["snapshots"] = given
-    assert any(mistake in str(problem) for problem in read(manifest).problems), read(manifest).problems
