@@ -14,9 +14,9 @@ def test_refusal_that_may_pass_is_reported_from_its_third_time_on():
     reported = []
     for time in range(4):
         known = noted(known, SECRET, float(time), Refusal(REFUSED, 3))
-        reported.append(trouble([SECRET], {aim_of(SECRET): known}))
+        reported.append(trouble([SECRET], {aim_of(SECRET): known}, time))
     assert reported == [None, None, REFUSED, REFUSED]
-    contested = trouble([SECRET], {aim_of(SECRET): noted(known, SECRET, 5.0)})
+    contested = trouble([SECRET], {aim_of(SECRET): noted(known, SECRET, 5.0)}, 5.0)
     assert contested is not None
     assert contested[0] == "Contested", "it went well, and is wanted once more"
 

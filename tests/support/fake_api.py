@@ -32,9 +32,10 @@ Place = tuple[str, str]
 
 @dataclass
 class FakeCluster:
-    """`writes`: (time, release, call) of each call that changes something, but for events and Leases.
+    """`writes`: (time, release, call) of each call to change something, answered or not, but for events and Leases.
 
-    `fails`: asked before each write and each look at an object; True: there is no answer.
+    `fails`: asked before each write and each look at an object; True: there is no answer. `refuses`: asked about each call to
+    change something; the answer to it, None where it is carried out.
     """
 
     topology: Object | None = None
@@ -46,6 +47,7 @@ class FakeCluster:
     refused_statuses: list[int] = field(default_factory=list)
     world: World = field(default_factory=lambda: World(manifest()))
     fails: Callable[[], bool] = lambda: False
+    refuses: Callable[[str], ApiError | ApiAway | None] = lambda call: None
 
     def __post_init__(self) -> None:
         self.objects = self.world.objects
@@ -58,17 +60,22 @@ class FakeCluster:
 
     async def run(self) -> None:
         """Let controllers work, collect garbage and wake watches, until cancelled."""
+        told = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            self.world.now = now()
             before = {place: body["metadata"]["resourceVersion"] for place, body in self.objects.items()}
             kept = dict(self.objects)
             self._collect()
-            self.world.work()
+            self.world.control()
             for place in before.keys() - self.objects.keys():
                 self.note("DELETED", kept[place])
             for place, body in self.objects.items():
                 if before.get(place) != body["metadata"]["resourceVersion"]:
                     self.note("MODIFIED", body)
+            if len(self.log) == told and self.is_served:
+                continue
+            told = len(self.log)
             async with self.changed:
                 self.changed.notify_all()
 
@@ -94,6 +101,10 @@ class FakeCluster:
         self.world.put(body)
         self.note("MODIFIED", body)
         return copy.deepcopy(body)
+
+    def report(self, kind: str, name: str, status: Object) -> None:
+        """The status that a controller or kubelet gives an object, as a whole."""
+        self.put({**copy.deepcopy(self.objects[kind, name]), "status": copy.deepcopy(status)})
 
     # Actions of people on the topology ------------------------------------------------------------------------------------
 
@@ -242,6 +253,7 @@ class FakeApi(Api):
                 made["metadata"][part] = {**(known["metadata"].get(part) or {}), **(made["metadata"].get(part) or {})}
             made |= {"status": known["status"]} if "status" in known else {}
         made["metadata"]["managedFields"] = [written_by_us(body)]
+        self.cluster.world.admission(made)
         return self.cluster.put(made)
 
     async def patch(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
@@ -295,7 +307,16 @@ class FakeApi(Api):
             self.cluster.note("DELETED", known)
 
     async def events(self, namespace: str, about: str, reason: str) -> list[Object]:
-        return []
+        """Of the controllers that are refused a pod, at this moment."""
+        return [
+            {
+                "involvedObject": {"kind": about, "uid": body["metadata"]["uid"]},
+                "message": why,
+                "lastTimestamp": format_time(now()),
+            }
+            for name, why in self.cluster.world.unmade.items()
+            if (body := self.cluster.objects.get((about, name))) is not None
+        ]
 
     async def may(self, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
         return True
@@ -327,5 +348,7 @@ class FakeApi(Api):
             raise ApiAway("no answer in time")
 
     def _count(self, call: str, what: str) -> None:
-        self._check_answers()
         self.cluster.writes.append((now(), self.release, f"{call} {what}"))
+        self._check_answers()
+        if (refusal := self.cluster.refuses(f"{call} {what}")) is not None:
+            raise refusal

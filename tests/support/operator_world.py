@@ -28,11 +28,13 @@ from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.apply import ResizeRefusedError, refused_in
 from streamtopology.k8s.resources.access import spark_secret
 from streamtopology.k8s.settings import Settings
-from streamtopology.topology import Level, Topology, difference, format_cpu, format_memory, parse
+from streamtopology.topology import Level, Topology, difference, format_cpu, format_memory
 
 read = lru_cache(read_topology)
 SETTINGS = Settings(image="registry.example/spark:1", drain_seconds=60.0)
 Object = dict[str, Any]
+# The status of a pod that is well.
+RUNNING: Object = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def manifest(name: str = "flow", **spec: Any) -> Object:
@@ -90,6 +92,10 @@ class World:
     joining: int = 0
     missing: set[str] = field(default_factory=set)
     not_created: dict[Place, str] = field(default_factory=dict)
+    # Name of a workload -> why its controller is refused any further pod.
+    unmade: dict[str, str] = field(default_factory=dict[str, str])
+    # The status of a new pod, by its name.
+    kubelet: Callable[[str], Object] = lambda pod: copy.deepcopy(RUNNING)
     phase: str = "running"
     reached: bool = False
     idle_seconds: float | None = None
@@ -218,6 +224,11 @@ class World:
     def work(self) -> bool:
         """Controllers make and remove pods, which run at once; the driver takes what it is given. Whether anything moved."""
         before = json.dumps([sorted(map(str, self.objects)), str(self.driver)])
+        self.control()
+        return before != json.dumps([sorted(map(str, self.objects)), str(self.driver)])
+
+    def control(self) -> None:
+        """The same for those who look for what has moved themselves."""
         for (kind, name), body in list(self.objects.items()):
             if kind in ("StatefulSet", "Deployment"):
                 self._make_pods(kind, name, body)
@@ -226,7 +237,6 @@ class World:
             if (owner["kind"], owner["name"]) not in self.objects:
                 del self.objects[kind, name]
         self._drive()
-        return before != json.dumps([sorted(map(str, self.objects)), str(self.driver)])
 
     def stats(self) -> Stats | None:
         driver = self.driver
@@ -275,12 +285,17 @@ class World:
         present -= over
         for pod in present - wanted:
             del self.objects["Pod", pod]
-        for pod in wanted - present:
+        for pod in wanted - present if name not in self.unmade else ():
             metadata = {**copy.deepcopy(template["metadata"]), "name": pod, "namespace": "space"}
             metadata["ownerReferences"] = [{"kind": kind, "name": name}]
-            ready = {"type": "Ready", "status": "True"}
-            status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
-            self.put({"kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(template["spec"]), "status": status})
+            pod_body = {
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": copy.deepcopy(template["spec"]),
+                "status": self.kubelet(pod),
+            }
+            self.admission(pod_body)
+            self.put(pod_body)
 
     def _drive(self) -> None:
         pods, routing = (
@@ -291,12 +306,12 @@ class World:
             self.driver = None
             return
         data = routing["data"]
-        wanted, generation = parse(json.loads(data["topology"])), int(data["generation"])
+        wanted, generation = cast(Topology, read(data["topology"])), int(data["generation"])
         if self.driver is None or self.driver.pod not in pods:
             self.epochs += 1
             self.driver = DriverModel(pods[0], wanted, generation, self.epochs)
         driver = self.driver
-        level = difference(driver.topology, wanted).level
+        level = Level.IGNORE if driver.topology is wanted else difference(driver.topology, wanted).level
         if level < Level.RESTART:
             if level in (Level.ROUTE, Level.SCALE):
                 self.epochs = driver.newest = self.epochs + 1
@@ -312,7 +327,8 @@ class World:
         known = self.objects.get(key)
         version = next(self.versions)
         uid = known["metadata"]["uid"] if known else f"uid-{version}"
-        body["metadata"] = {**body["metadata"], "uid": uid, "resourceVersion": str(version)}
+        created = known["metadata"]["creationTimestamp"] if known else format_time(self.now)
+        body["metadata"] = {"creationTimestamp": created, **body["metadata"], "uid": uid, "resourceVersion": str(version)}
         self.objects[key] = body
 
 
@@ -369,8 +385,9 @@ def strategically_merged(body: Any, patch: Any) -> Any:
     if isinstance(patch, list) and isinstance(body, list):
         changes = {one["name"]: one for one in patch}
         return [strategically_merged(one, changes.get(one["name"], {})) for one in body]
-    if not isinstance(patch, dict) or not isinstance(body, dict):
+    if not isinstance(patch, dict):
         return copy.deepcopy(patch)
+    body = body if isinstance(body, dict) else {}
     merged = {name: value for name, value in body.items() if patch.get(name, 1) is not None}
     return merged | {name: strategically_merged(merged.get(name), value) for name, value in patch.items() if value is not None}
 

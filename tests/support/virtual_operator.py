@@ -62,9 +62,11 @@ class PlayedScraper:
         while True:
             await asyncio.sleep(min((each.interval_seconds for each in self._targets.values()), default=1.0))
             for key, target in self._targets.items():
-                driver = self._cluster.world.driver
-                if driver is not None and driver.pod == target.pod:
-                    self._answers[key] = Answer(target.pod, self._cluster.world.stats())
+                world = self._cluster.world
+                if world.driver is not None and world.driver.pod == target.pod:
+                    self._answers[key] = Answer(
+                        target.pod, world.stats(), world.judgement, world.scaling, world.silence, world.gains
+                    )
                     self._queue.add(key)
 
 
@@ -81,6 +83,7 @@ class VirtualRelease:
         self._namespaces = namespaces
         self._cluster = cluster
         self._release = release
+        self.image: str | None = f"registry.example/spark:{release}"
         self.metrics = OperatorMetrics()
         self.health = Health()
         self._task: asyncio.Task[None] | None = None
@@ -116,7 +119,7 @@ class VirtualRelease:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        settings = replace(SETTINGS, namespace=self._release, image=f"registry.example/spark:{self._release}")
+        settings = replace(SETTINGS, namespace=self._release, image=self.image)
         api = FakeApi(self._cluster, self._release)
         queue, snapshots = Queue(loop.time), SnapshotWatch(Queue(loop.time))
 

@@ -97,9 +97,8 @@ async def operate(
     listed: Listed | None = None,
     emit: Emit | None = None,
 ) -> None:
-    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT.
-
-    `health`: for the kubelet, `listed`: for the page, `emit`: for traces.
+    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `health`: for the kubelet, `listed`: for the page,
+    `emit`: for traces.
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from streamtopology.topology.problems import Problem
 from streamtopology.topology.values import Topology
@@ -24,8 +25,8 @@ def shell_path_problems(topology: Topology) -> Iterator[Problem]:
             options = {name: value for name, value in part.options.items() if _PATH_OPTION.fullmatch(name)}
             places |= {f"spec.{section}[{index}].options.{name}": value for name, value in options.items()}
     for operator in topology.operators:
-        lookup = operator.options.get("lookup")
-        file = lookup.get("file") if isinstance(lookup, Mapping) else None
+        lookup: object = operator.options.get("lookup")
+        file = cast(Mapping[str, object], lookup).get("file") if isinstance(lookup, Mapping) else None
         places |= {f"{operator.path}.run": operator.run, f"{operator.path}.with.lookup.file": file}
     for place, path in places.items():
         if isinstance(path, str) and _SHELL_PATH.match(path):

@@ -27,13 +27,16 @@ FORGOTTEN_SECONDS = 600.0
 # The number of times that a step has gone well and is wanted again, from which on that is reported.
 CONTESTED = 4
 
+# A fight is over when a step was not wanted again for so long: between two tries each writer has its way for a while.
+PEACE_SECONDS = 2 * LONGEST_DELAY
+
 
 @dataclass(frozen=True)
 class Attempts:
     """The number of times in a row that the same step was taken at an object, and the last time, in seconds since 1970.
 
     `refused`: the number of times in a row that it was refused, 0 if it went well the last time. `refusal`: (reason,
-    sentence) of the last time, None while that need not be reported.
+    sentence) of the last time, None while that need not be reported. `text`: the step, for people.
     """
 
     step: str
@@ -41,6 +44,7 @@ class Attempts:
     last: float
     refusal: tuple[str, str] | None = None
     refused: int = 0
+    text: str = ""
 
     @property
     def due(self) -> float:
@@ -79,9 +83,10 @@ def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | Non
     """The attempts of a kind at an object after one more."""
     same = known if known is not None and known.step == step.content else Attempts(step.content, 0, now)
     if refusal is None:
-        return Attempts(step.content, same.count + 1, now)
+        return Attempts(step.content, same.count + 1, now, text=str(step))
     refused = same.refused + 1
-    return Attempts(step.content, same.count + 1, now, refusal.problem if refused >= refusal.tries else None, refused)
+    problem = refusal.problem if refused >= refusal.tries else None
+    return Attempts(step.content, same.count + 1, now, problem, refused, str(step))
 
 
 def kept(known: Known, now: float) -> dict[Aim, Attempts]:
@@ -107,17 +112,27 @@ def allowed(steps: Iterable[Step], known: Known, now: float) -> tuple[tuple[Step
     return tuple(taken), min(delays, default=None)
 
 
-def trouble(steps: Iterable[Step], known: Known) -> tuple[str, str] | None:
+def trouble(steps: Iterable[Step], known: Known, now: float) -> tuple[str, str] | None:
     """(reason, sentence) of the first step that is refused, or else taken back again and again; None where all go well."""
-    found = [(step, before) for step in steps if (before := _same(step, known)) is not None]
-    for _, before in found:
+    found = [before for step in steps if (before := _same(step, known)) is not None]
+    for before in found:
         if before.refusal is not None:
             return before.refusal
-    for step, before in found:
-        if before.refused == 0 and before.count >= CONTESTED:
-            text = f"somebody keeps changing what the operator writes; {before.count} times so far: {step}"
-            return DegradedReason.CONTESTED, text
+    fought = [before for before in found if before.refused == 0 and before.count >= CONTESTED]
+    for before in (*fought, *_fought(known, now)):
+        return DegradedReason.CONTESTED, f"somebody keeps changing what the operator writes: {before.text}"
     return None
+
+
+def seconds_to_peace(known: Known, now: float) -> float | None:
+    """Seconds until a fight less is reported; None where there is none."""
+    return min((before.last + PEACE_SECONDS - now for before in _fought(known, now)), default=None)
+
+
+def _fought(known: Known, now: float) -> list[Attempts]:
+    """The steps that have been fought over and may be wanted again."""
+    calm = now - PEACE_SECONDS
+    return [before for before in known.values() if before.refused == 0 and before.count > CONTESTED and before.last > calm]
 
 
 def _same(step: Step, known: Known) -> Attempts | None:

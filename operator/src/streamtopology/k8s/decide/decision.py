@@ -16,7 +16,7 @@ from functools import partial
 
 from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
-from streamtopology.k8s.decide import evictions, lost_nodes, spark_secret, status
+from streamtopology.k8s.decide import attempts, evictions, lost_nodes, spark_secret, status
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
 from streamtopology.k8s.decide.attempts import allowed, trouble
@@ -159,7 +159,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         scaled=scaled,
         outdated=len(replaced),
         waits=waits,
-        problem=trouble(steps, seen.attempts) or rollout.problem,
+        problem=trouble(steps, seen.attempts, seen.now) or rollout.problem,
         mutated=(*_mutated(seen, [*lasting, *workloads]), *mutated(seen, topology, contents, newest)),
     )
     events = dict.fromkeys(
@@ -298,7 +298,8 @@ def _decision(
     target = _target(seen, topology, changing, settings)
     taken, delay = allowed(steps, seen.attempts, seen.now)
     removal = lost_nodes.seconds_to_removal(seen, settings.node_loss_seconds)
-    fading = (evictions.seconds_to_oblivion(seen), seconds_to_peace(seen))
+    fights = attempts.seconds_to_peace(seen.attempts, seen.now)
+    fading = (evictions.seconds_to_oblivion(seen), seconds_to_peace(seen), fights)
     due = (delay, removal, *fading, CHANGING_SECONDS if changing else None)
     again = [seconds for seconds in due if seconds is not None]
     return Decision(taken, events, reported, target, min(again, default=None))
@@ -368,6 +369,6 @@ def _let_go(seen: Observation, reported: Object) -> Decision:
     """Remove the finalizer. What keeps it there is an event: status may be what is refused."""
     steps = (Finalizer(present=False),)
     taken, delay = allowed(steps, seen.attempts, seen.now)
-    problem = trouble(steps, seen.attempts)
+    problem = trouble(steps, seen.attempts, seen.now)
     events = (Event("Warning", *problem),) if problem is not None and taken else ()
     return Decision(taken, events, reported, again_seconds=delay)

@@ -103,6 +103,10 @@ def build(
     """
     stats = seen.stats
     under_way = None if paused else change_under_way(seen, topology, rollout, steps, outdated)
+    is_fought = under_way is None and problem is not None and problem[0] == DegradedReason.CONTESTED
+    known = seen.status.get("intent") if is_fought else None
+    if known is not None:  # the change is done once the fight is over, not between its rounds
+        under_way = str(known["action"]), str(known.get("reason", ""))
     ready, degraded = conditions.ready(seen, topology), conditions.degraded(seen, topology, problem, settled=under_way is None)
     judged = [
         ready,
@@ -134,7 +138,7 @@ def build(
         kind, why = under_way
         target = target_of(topology, rollout.epoch)
         change = present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now)
-        report["intent"] = intent(change, why, steps)
+        report["intent"] = known or intent(change, why, steps)
     if (ended := conditions.completion(seen, topology)) is not None:
         report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:

@@ -41,6 +41,7 @@ class Queue:
         self._later: list[tuple[float, int, TopologyKey]] = []
         self._due: dict[TopologyKey, float] = {}
         self._failures: dict[TopologyKey, int] = {}
+        self._held: set[TopologyKey] = set()
         self._order = itertools.count()
         self._moved_at = clock()
         self._wake = asyncio.Event()
@@ -55,7 +56,9 @@ class Queue:
         return self._clock() - self._moved_at if self._ready else 0.0
 
     def add(self, key: TopologyKey) -> None:
-        """Look at it as soon as a worker is free."""
+        """Look at it as soon as a worker is free; after a failure that holds it back, at the end of its pause."""
+        if key in self._held:
+            return
         if key in self._working:
             self._again.add(key)
         else:
@@ -78,8 +81,8 @@ class Queue:
         self._failures.pop(key, None)
         self._release(key)
 
-    def failed(self, key: TopologyKey, has_moved: bool = False, longest: float = LONGEST_DELAY) -> float:
-        """End a look that failed: it is retried after the returned delay, longer each time.
+    def failed(self, key: TopologyKey, has_moved: bool = False, longest: float = LONGEST_DELAY, holds: bool = False) -> float:
+        """End a look that failed: it is retried after the returned delay, longer each time; if that `holds`, not before it.
 
         A look that was no retry, as an event came during the pause, makes the pause no longer. One that has moved on before
         it failed (`has_moved`) begins again with the first delay.
@@ -88,6 +91,9 @@ class Queue:
         failures = self._failures.get(key, 0) + is_retry
         failures = self._failures[key] = 1 if has_moved else max(failures, 1)
         delay = min(FIRST_DELAY * 2 ** (failures - 1), longest)
+        if holds:
+            self._held.add(key)
+            self._again.discard(key)
         self._release(key)
         self.add_after(key, delay)
         return delay
@@ -98,6 +104,7 @@ class Queue:
 
     def forget(self, key: TopologyKey) -> None:
         """Remove a topology that is gone."""
+        self._held.discard(key)
         self._ready.pop(key, None)
         self._again.discard(key)
         self._due.pop(key, None)
@@ -132,4 +139,5 @@ class Queue:
             due, _, key = heapq.heappop(self._later)
             if self._due.get(key) == due:  # else it was brought forward, or forgotten
                 del self._due[key]
+                self._held.discard(key)
                 self.add(key)

@@ -56,7 +56,8 @@ FIGURES_SECONDS, QUIET_SECONDS = 30.0, 300.0
 SECRET_SECONDS = 15.0
 
 
-# The longest pause while the API server does not answer: each look then fails at its first call, so it costs one.
+# The longest pause while the API server does not answer: each look then fails at its first call, so it costs one. Drivers
+# answer all the while, and their answers start no look.
 AWAY_SECONDS = 15.0
 
 
@@ -181,7 +182,8 @@ class Reconciler:
         except ApiAway as error:
             known = self._away.get(key, Away(0, self._clock(), str(error)))
             self._away[key] = replace(known, count=known.count + 1)
-            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key, key in self._moved, AWAY_SECONDS), error)
+            delay = self._queue.failed(key, key in self._moved, AWAY_SECONDS, holds=True)
+            log.warning("%s: again in %.1f s: %s", key, delay, error)
             return "away"
         except WritesLimitedError as error:
             await self._pause(key, error)
