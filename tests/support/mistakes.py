@@ -191,6 +191,12 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.checkpoint", "s3://bucket/../x", "", "found 's3://bucket/../x', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "s3://bucket"}, "spec.restore.from", "found 's3://bucket', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "a/b", "mode": "Claim"}, "spec.restore.mode", "found 'Claim', allowed: Clone, Own"),
+    ("spec.snapshots", {"to": "/b"}, "spec.snapshots.schedule", "is missing, expected a time in UTC as cron writes it"),
+    ("spec.snapshots", {"schedule": "daily", "to": "/b"}, "spec.snapshots.schedule", "found 'daily', expected a time in UTC"),
+    ("spec.snapshots", {"schedule": "0 3 * * *"}, "spec.snapshots.to", "is missing, expected an absolute path"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "b/c"}, "spec.snapshots.to", "found 'b/c', expected an absolute path"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "s3://B"}, "spec.snapshots.to", "found 's3://B', expected s3://BUCKET"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "/b", "keep": 0}, "spec.snapshots.keep", "found 0, expected a whole"),
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
     ("spec.onRemove", "forget", "", "found 'forget', allowed: fail, drop"),
     # on Kubernetes

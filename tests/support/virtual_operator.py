@@ -122,7 +122,12 @@ class VirtualRelease:
         settings = replace(SETTINGS, namespace=self._release, image=self.image)
         api = FakeApi(self._cluster, self._release)
         queue, snapshots = Queue(loop.time), SnapshotWatch(Queue(loop.time))
-        cache = Cache(queue.add)
+
+        def changed(topology: TopologyKey) -> None:
+            queue.add(topology)
+            snapshots.wake(topology)
+
+        cache = Cache(changed)
         scraper: Any = PlayedScraper(self._cluster, queue)
         ownership = TopologyClaims(api, settings, now)
         spans = ReconcileSpans(self.metrics, now, self._emit)

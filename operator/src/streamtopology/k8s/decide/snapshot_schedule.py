@@ -25,12 +25,15 @@ MOST_DROPPED = 50
 
 
 def due_snapshot(topology: Object, schedule: SnapshotSchedule, bodies: Iterable[Object], now: float) -> Object | None:
-    """The snapshot to create now, if any: one at a time, and none of a batch that the newest whole one has."""
+    """The snapshot to create now, if any: one at a time, and none while no batch is known since the newest whole one.
+
+    Copies of a topology that stands still would push out those of before it stopped.
+    """
     made = _of_schedule(topology["metadata"]["uid"], bodies)
     if any(not is_ended(each) for each in made):
         return None
     batch = mapping_at(topology, "status").get("batch")
-    if batch is None or any(mapping_at(each, "status").get("batch") == batch for each in _whole(made)[:1]):
+    if batch is None or any(_batch_before(each) == str(batch) for each in _whole(made)[:1]):
         return None
     since = max(parse_time(each["metadata"]["creationTimestamp"]) for each in (topology, *made))
     return _snapshot(topology, schedule, now) if Cron.parse(schedule.schedule).newest(since, now) is not None else None
@@ -46,6 +49,7 @@ def _snapshot(topology: Object, schedule: SnapshotSchedule, now: float) -> Objec
             "name": f"{name[:_LONGEST_BEGINNING].rstrip('-')}-{moment}",
             "namespace": metadata["namespace"],
             "labels": labels | {names.SCHEDULE: metadata["uid"]},
+            "annotations": {names.SCHEDULED_AT_BATCH: str(topology["status"]["batch"])},
         },
         "spec": {"topology": name, "to": f"{schedule.to.rstrip('/')}/{moment}"},
     }
@@ -82,6 +86,10 @@ def _of_schedule(uid: str, bodies: Iterable[Object]) -> list[Object]:
 
 def _schedule_of(body: Object) -> str:
     return str(mapping_at(body, "metadata", "labels").get(names.SCHEDULE, ""))
+
+
+def _batch_before(body: Object) -> str:
+    return str(mapping_at(body, "metadata", "annotations").get(names.SCHEDULED_AT_BATCH, ""))
 
 
 def _whole(bodies: Iterable[Object]) -> list[Object]:

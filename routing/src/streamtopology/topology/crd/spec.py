@@ -24,7 +24,6 @@ from streamtopology.topology.crd.fields import (
     whole,
 )
 from streamtopology.topology.crd.spark_conf import spark_conf
-from streamtopology.topology.cron import CRON_PATTERN
 from streamtopology.topology.groupings import BUILT_IN, DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     MOST_AGGREGATE_EVERY,
@@ -165,7 +164,7 @@ def _snapshots() -> Schema:
             "schedule": text(
                 "When, in UTC, as cron: minute, hour, day of month, month, day of week (0 is Sunday).",
                 200,
-                pattern=f"^{CRON_PATTERN}$",
+                **{"x-kubernetes-validations": [rules.CRON_RULE]},
             ),
             "to": text(
                 "Each copy gets a folder below: an absolute path, file:// or s3://.",
