@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Python keeps what it compiles, also where the machine's settings forbid it: each of the tests' processes would compile all again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo first test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
+.PHONY: help setup demo first rest test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -39,6 +39,9 @@ FIRST := tests/test_shape.py tests/test_imports.py tests/jobs/test_errors.py tes
 FIRST += tests/routing/test_mixed_planner.py tests/routing/test_auto_planner.py
 first: $(READY) # shape, imports, the tree of errors, texts that quote code, derived files
 	$(PYTEST) --exitfirst $(FIRST)
+
+rest: $(READY) machine kafka-broker # `make test` after `make first`
+	$(TIERS) gate $(FIRST)
 
 test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, a browser, killed processes
 	scripts/browser-packages.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,8 @@ from streamtopology.api import Field, KeyedState, Operator, OptionError, Output,
 class Drift(Operator):
     """Adds `drift` to each tuple: how far its value is from the mean of all values of its key so far, itself included.
 
-    The mean is taken at the end of the tuples at hand, so all tuples of a key that come together see the same one.
+    The mean is taken at the end of the tuples at hand, so all tuples of a key that come together see the same one. A value
+    that is NULL or NaN is in no mean, and its drift is NULL.
     """
 
     fields = (
@@ -36,11 +38,13 @@ class Drift(Operator):
 
     def process(self, rows: Rows, state: KeyedState) -> Output:
         slots = state.slots(rows.keys)  # where each tuple's key lives, int64[n]; new keys begin with zeros
-        values = rows.column(self.column).to_numpy(zero_copy_only=False)
+        values = rows.column(self.column).to_numpy(zero_copy_only=False)  # NULL is NaN, which would stay in the sum for ever
+        known = ~np.isnan(values)
+        slots, drift = slots[known], np.full(len(rows), np.nan)
         np.add.at(state.column("count"), slots, 1)
-        np.add.at(state.column("total"), slots, values)
-        mean = state.column("total")[slots] / state.column("count")[slots]
-        return pa.RecordBatch.from_arrays([*rows.batch.columns, pa.array(values - mean)], schema=self.output)
+        np.add.at(state.column("total"), slots, values[known])
+        drift[known] = values[known] - state.column("total")[slots] / state.column("count")[slots]
+        return pa.RecordBatch.from_arrays([*rows.batch.columns, pa.array(drift, from_pandas=True)], schema=self.output)
 
 
 class Alarm(TupleOperator):
@@ -57,6 +61,8 @@ class Alarm(TupleOperator):
 
     def process_tuple(self, row: dict[str, Any], state: TupleState | None) -> Iterable[dict[str, Any]] | None:
         assert state is not None  # we declare fields
+        if row["drift"] is None or math.isnan(row["drift"]):
+            return None
         beyond = abs(row["drift"]) > self.above
         new = beyond and not state["alarmed"]
         state["alarmed"] = int(beyond)

@@ -27,7 +27,7 @@ class Sessions(TupleOperator):
     """Emits start, end and number of tuples of each session; a pause longer than `pause` ends one.
 
     Tuples of a key should come in the order of their times: one that is older than the open session by more than the
-    pause, or not after the watermark, is late.
+    pause, not after the watermark of the batch before, or without a time is late.
     """
 
     fields = tuple(Field(name, np.dtype(np.int64)) for name in ("start", "last", "tuples"))  # times in microseconds
@@ -49,8 +49,8 @@ class Sessions(TupleOperator):
 
     def process_tuple(self, row: dict[str, Any], state: Any) -> dict[str, Any] | None:
         at = pa.scalar(row[self.time], TIME).cast(pa.int64()).as_py()
-        open_, watermark = state["tuples"] > 0, self.batch.watermark
-        late = at is None or (watermark is not None and at <= watermark * 1e6)
+        open_, closed = state["tuples"] > 0, self.batch.closed_until
+        late = at is None or (closed is not None and at <= closed * 1e6)
         if late or (open_ and at < state["start"] - self.pause):
             self.late_rows += 1
             return None

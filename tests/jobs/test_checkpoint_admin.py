@@ -115,7 +115,7 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
     (found,) = check(flow.checkpoint.uri)
     assert (found.path, found.usable) == (newest, 2)
     assert f"{newest}" in findings_text([found])
-    assert "`streamtopology state rollback --to 2` goes back to it" in findings_text([found])
+    assert "`streamtopology state rollback MANIFEST --to 2` goes back to it" in findings_text([found])
     with pytest.raises(CheckpointError, match=r"batch 3 cannot be gone back to: state/n/\d/3-1\.delta"):
         rollback(flow.checkpoint.uri, 3)
     rollback(flow.checkpoint.uri, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 import threading
@@ -14,10 +13,14 @@ from pathlib import Path
 
 import click
 import pytest
+from support.commands import parse_command, program
 
 from streamtopology.jobs.cli.command_group import LAB_COMMANDS, CommandGroup
 from streamtopology.jobs.cli.examples import EXAMPLES
 from streamtopology.jobs.cli.main import COMMANDS, main, streamtopology
+from streamtopology.jobs.cli.parameters import FAILURE, SUCCESS
+from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.local.interrupts import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 STREAMTOPOLOGY = [sys.executable, "-m", "streamtopology.jobs.cli.main"]
@@ -211,10 +214,6 @@ def visible(group: click.Group, context: click.Context) -> Iterator[tuple[str, c
             yield from visible(command, inner)
 
 
-def program() -> click.Context:
-    return click.Context(streamtopology, info_name="streamtopology", **streamtopology.context_settings)
-
-
 EVERY = dict(visible(streamtopology, program()))
 
 
@@ -236,15 +235,7 @@ def test_every_command_but_single_benchmarks_has_examples():
 def test_examples_of_help_are_parsed(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trips.yaml").touch()
-    name, *words = shlex.split(example.rpartition("| ")[2])
-    assert name == "streamtopology"
-    command, context = streamtopology, program()
-    while isinstance(command, click.Group):
-        name, command, words = command.resolve_command(context, words)
-        assert command is not None
-        if not isinstance(command, click.Group):
-            command.make_context(name, words, parent=context)
-        context = click.Context(command, info_name=name, parent=context)
+    parse_command(example.rpartition("| ")[2])
 
 
 def test_help_shows_examples_and_a_link_to_its_page(capsys: pytest.CaptureFixture[str]):
@@ -286,3 +277,10 @@ def test_the_reference_page_is_up_to_date():
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
     assert page == ran(sys.executable, "scripts/command_line_reference.py"), "run `make reference`"
     assert {f"## streamtopology {command}" for command in COMMANDS.keys() - FOR_PODS} <= set(page.splitlines())
+
+
+def test_reference_page_has_the_exit_code_of_each_way_to_end() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    table = page.partition("## Exit codes")[2].partition("## ")[0]
+    codes = {SUCCESS, FAILURE, WrongUse.exit_code, *(128 + number for number in SIGNALS)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == codes

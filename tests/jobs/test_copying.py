@@ -6,10 +6,10 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -216,9 +216,12 @@ def test_record_of_a_log_that_is_merged_while_it_is_copied_is_in_the_longer_one(
     assert Checkpoint.attach(str(tmp_path / "copy")).files("files") == ["files/s/000000000000-000000000009.json"]
 
 
-def run_snapshot(flow: Flow, copy: Path | str, report: Path, run: str = "1") -> dict[str, int]:
+def run_snapshot(
+    flow: Flow, copy: Path | str, report: Path, run: str = "1", drop: Sequence[tuple[str, Path]] = ()
+) -> dict[str, Any]:
     """The report of the command that a snapshot's pod runs. CheckpointError: it has failed."""
     arguments = ["--checkpoint", flow.checkpoint.uri, "--to", str(copy), "--run", run, "--report", str(report)]
+    arguments += [argument for old, place in drop for argument in ("--drop", old, str(place))]
     ran = CliRunner().invoke(snapshot, arguments, standalone_mode=False)
     if ran.exception is not None:
         raise ran.exception
@@ -231,6 +234,37 @@ def test_command_of_a_snapshots_pod_copies_and_reports_batch_and_bytes(flow: Flo
     reported = run_snapshot(flow, copy, report)
     assert Checkpoint.attach(str(copy)).commits() == [reported["batch"]] == [flow.checkpoint.commits()[-1]]
     assert reported["bytes"] == sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_older_copies_are_deleted_by_their_identity_and_nothing_else_is(flow: Flow, tmp_path: Path) -> None:
+    report, backups = tmp_path / "report", tmp_path / "backups"
+    for run in ("1", "2", "3"):
+        run_snapshot(flow, backups / run, report, run)
+    (backups / "2/notes.txt").write_text("mine")
+    (backups / "notes.txt").write_text("mine, too")
+    kept = {name: content for name, content in files_of(backups).items() if name.partition("/")[0] not in ("1", "2")}
+    checkpoint = files_of(Path(flow.checkpoint.uri))
+    drop = [(run, backups / run) for run in ("1", "2", "gone")] + [("4", backups / "3"), ("5", Path(flow.checkpoint.uri))]
+    for _ in range(2):  # the second time as a pod after one that has died
+        reported = run_snapshot(flow, tmp_path / "copy", report, "now", drop)
+        assert reported["dropped"] == [run for run, _ in drop]
+        assert files_of(backups) == kept | {"2/notes.txt": b"mine"}
+        assert not (backups / "1").exists()
+        assert files_of(Path(flow.checkpoint.uri)) == checkpoint
+
+
+def test_copy_that_is_not_whole_deletes_none(flow: Flow, tmp_path: Path) -> None:
+    run_snapshot(flow, tmp_path / "old", tmp_path / "report", "1")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/notes.txt").write_text("mine")
+    before = files_of(tmp_path / "old")
+    with pytest.raises(CheckpointError, match="is not empty"):
+        run_snapshot(flow, tmp_path / "taken", tmp_path / "report", "2", [("1", tmp_path / "old")])
+    assert files_of(tmp_path / "old") == before
 
 
 def test_snapshot_whose_pod_dies_after_the_copy_is_reported_by_the_next_pod(flow: Flow, tmp_path: Path) -> None:

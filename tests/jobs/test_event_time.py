@@ -281,15 +281,19 @@ def test_nothing_is_due_before_the_first_batch_and_without_windows(tmp_path: Pat
 # --- idle sources ---
 
 
-def test_source_is_idle_only_after_polls_that_found_nothing(tmp_path: Path) -> None:
-    now = [0.0]
+def windows_of_two() -> dict[str, Any]:
+    """The windows of sources `a` and `b`, each idle after 30 s."""
     counts = {
         "name": "w", "inputs": ["a", "b"], "grouping": {"policy": "fields", "key": "k"}, "run": "window-aggregate",
         "with": TEN_SECONDS,
     }  # fmt: skip
     sources = {"a": "k BIGINT, t DOUBLE", "b": "k BIGINT, t DOUBLE"}
-    made = manifest([counts], sources, watermarks={name: {"column": "t", "idleTimeout": "30s"} for name in sources})
-    flow = Flow(tmp_path, made, clock=lambda: now[0])
+    return manifest([counts], sources, watermarks={name: {"column": "t", "idleTimeout": "30s"} for name in sources})
+
+
+def test_source_is_idle_only_after_polls_that_found_nothing(tmp_path: Path) -> None:
+    now = [0.0]
+    flow = Flow(tmp_path, windows_of_two(), clock=lambda: now[0])
     flow.batch(a=rows(5.0), b=rows(5.0))
     now[0] = 1000.0  # the batch took long: nobody asked b meanwhile
     flow.batch(a=rows(50.0))
@@ -303,6 +307,33 @@ def test_source_is_idle_only_after_polls_that_found_nothing(tmp_path: Path) -> N
     now[0] = 1050.0
     flow.batch(a=rows(80.0))
     assert flow.last.watermark_after == 80.0
+
+
+def test_windows_of_a_daily_job_close_without_a_source_that_is_silent_for_good(tmp_path: Path) -> None:
+    now = [0.0]
+    flow = Flow(tmp_path, windows_of_two(), clock=lambda: now[0])
+    flow.batch(a=rows(5.0), b=rows(7.0))
+    for day in (1, 2):
+        now[0] = day * 86_400.0
+        flow.start(windows_of_two())
+        flow.batch(a=rows(now[0], now[0] + 11))
+        assert flow.last.watermark_after == (7.0 if day == 1 else now[0] + 11)
+        flow.drain(for_good=False)
+    assert published(flow) == [(0.0, 2), (86_400.0, 1), (86_410.0, 1), (2 * 86_400.0, 1)]
+
+
+@pytest.mark.parametrize("select", [(), ("k", "t * 1 AS t", "CAST(t AS TINYINT) AS small")])
+def test_rows_that_a_where_drops_show_how_far_their_source_is(tmp_path: Path, select: tuple[str, ...]) -> None:
+    now, made = [0.0], windows_of_two()
+    made["spec"]["sources"][1] |= {"where": "k < 3"} | ({"select": list(select)} if select else {})
+    flow = Flow(tmp_path, made, clock=lambda: now[0])
+    flow.batch(a=rows(5.0), b=rows(7.0))
+    for step in range(1, 4):
+        now[0] = 40.0 * step
+        flow.batch(a=rows(1_000.0 * step), b=pa.concat_tables([rows(200.0 * step, None, math.nan, key=3), rows(None)]))
+        assert flow.last.watermark_after == 200.0 * step, "no silence, and its rows are no later than that"
+    flow.batch(a=rows(4_000.0), b=rows(100.0))
+    assert late_rows(flow) == 1
 
 
 # --- against the reference ---

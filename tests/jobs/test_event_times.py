@@ -76,8 +76,7 @@ def test_micros_of_a_time_are_exact_or_it_is_none(unit: str, values: list[int]) 
 
 def noted(times: list[float | None], places: list[int] | None = None, now: float = 1000.0) -> EventTimes:
     seen = EventTimes(Watermark("t", max_ahead_seconds=60), now)
-    rows = pa.record_batch({"t": pa.array(times, pa.float64())})
-    seen.note(rows, ["p", "q"], None if places is None else np.array(places, np.int32))
+    seen.note(pa.array(times, pa.float64()), ["p", "q"], None if places is None else np.array(places, np.int32))
     return seen
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project
+from streamtopology.jobs.columnar.spark_functions import IN_DUCKDB
 
 AT = datetime.datetime(2013, 1, 1, 5, 30, tzinfo=datetime.UTC)
 SCHEMA = pa.schema(
@@ -77,6 +78,12 @@ def test_an_empty_batch_gives_an_empty_one():
         (["x"], "x >", "expression 'x >'"),
         (["x", "f AS x"], None, "a column 'x'; name them with AS"),
         (["sum(x) AS total"], None, r"expression 'sum\(x\) AS total' looks at several rows"),
+        (
+            ["x", "sum(x * x) AS total"],
+            None,
+            r"expression 'sum\(x \* x\) AS total' looks at .* an operator with run: aggregate",
+        ),
+        (["x"], "sum(x) > 3", r"expression 'sum\(x\) > 3' looks at several rows"),
         (["lag(x) OVER () AS y"], None, "looks at several rows"),
         (["DISTINCT x"], None, "looks at several rows"),
         (["x"], "x = (SELECT max(y) FROM (SELECT 1 AS y))", "looks at several rows"),
@@ -89,6 +96,35 @@ def test_an_empty_batch_gives_an_empty_one():
 def test_unfit_expression_is_refused_by_name(select, where, reported):
     with pytest.raises(ExpressionError, match=reported):
         output_schema(SCHEMA, select, where)
+
+
+OF_SPARK = {
+    "array": "array(x, f)", "date_format": "date_format(t, 'yyyy-MM-dd')",
+    "date_sub": "date_sub(t, 1)", "datediff": "datediff(t, t)", "element_at": "element_at(l, 1)", "explode": "explode(l)",
+    "from_unixtime": "from_unixtime(x)", "get_json_object": "get_json_object(s, '$.a')", "named_struct": "named_struct('a', x)",
+    "nvl": "nvl(x, 1)", "rlike": "s RLIKE 'a'", "size": "size(l)", "substring_index": "substring_index(s, ',', 1)",
+    "to_date": "to_date(s, 'yyyy')", "to_timestamp": "to_timestamp(s, 'yyyy')", "unix_timestamp": "unix_timestamp(t)",
+    "window": "window(t, '1 minute')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "instead"), IN_DUCKDB.items())
+def test_function_of_spark_alone_is_refused_with_one_that_does_the_same(name: str, instead: str) -> None:
+    with pytest.raises(ExpressionError) as refused:
+        output_schema(SCHEMA, ["x", f"{OF_SPARK[name]} AS y"])
+    assert f"{name} is Spark's: write {instead}" in str(refused.value)
+    if name != "window":
+        columns = pa.schema([*SCHEMA, ("a", pa.int32()), ("b", pa.int32()), ("seconds", pa.float64())])
+        assert output_schema(columns, [f"{instead} AS y"]).names == ["y"]
+
+
+@pytest.mark.parametrize("expression", ["hour(at) AS h", "date_trunc('day', at) AS day", "AT + INTERVAL 1 DAY AS y"])
+def test_column_that_is_a_word_of_sql_is_named_with_its_remedy(expression: str) -> None:
+    schema = pa.schema([("at", pa.timestamp("us")), ("x", pa.int32())])
+    with pytest.raises(ExpressionError, match='at is a word of SQL, too: write the column as "at"'):
+        output_schema(schema, ["x", expression])
+    with pytest.raises(ExpressionError, match="Parser Error"):
+        output_schema(schema, ["hour(x AS y"])
 
 
 @pytest.mark.parametrize("name", ["input", "output", "kept", "tuples"])

@@ -525,7 +525,11 @@ def test_huge_file_is_sampled_and_its_remedy_works(capsys: pytest.CaptureFixture
     init("it's data")
     shown = capsys.readouterr().out
     assert "about 600,000 rows: large; cut them with mkdir" in shown
-    command = shown.partition("cut them with ")[2].partition(", then init ")[0].replace("python ", f"{sys.executable} ", 1)
+    command = (
+        shown.partition("cut them with ")[2]
+        .partition(", then: streamtopology init ")[0]
+        .replace("python ", f"{sys.executable} ", 1)
+    )
     subprocess.run(["bash", "-c", command], check=True)
     Path("made.yaml").unlink()
     init("build/parquet-parts")

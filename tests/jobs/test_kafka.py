@@ -400,13 +400,13 @@ def test_run_goes_on_with_a_topic_that_was_created_again_only_where_that_is_allo
     given = counted_values(kafka_broker.servers, topic)
     run_query(flow := Flow(tmp_path, given))
     kafka_broker.create_again(topic)
-    kafka_broker.send(topic, [b"new-%d" % n for n in range(8)])
+    kafka_broker.send(topic, [f"Zürich \\ 東京 '{n}'".encode() for n in range(8)])
     flow.start(given)
     with pytest.raises(TopologyFailed, match=f"topic {topic} is not the one that was read"):
         run_query(flow)
     flow.start(counted_values(kafka_broker.servers, topic, failOnDataLoss="false"))
     run_query(flow)
-    everything = [f"old-{n}" for n in range(5)] + [f"new-{n}" for n in range(8)]
+    everything = [f"old-{n}" for n in range(5)] + [f"Zürich \\ 東京 '{n}'" for n in range(8)]
     assert {row["v"]: row["count"] for row in flow.state("n")} == dict.fromkeys(everything, 1)
     assert [text.partition(";")[0] for text in flow.reported] == [f"source 'in': topic {topic} was deleted and created again"]
 

@@ -447,5 +447,9 @@ def test_wrong_use_is_reported() -> None:
         state.slots(other, other.hashes)
     with pytest.raises(StateError, match=r"do not fit state of \(k int64, count int64\)"):
         KeyedState(state.schema).restore(pa.record_batch({"k": pa.array([1], pa.int64()), "total": [1]}))
+    with pytest.raises(StateError, match=r"Field\(<class 'str'>\): a field has a name and a type, such as Field\('count', np"):
+        Field(str)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StateError, match=r"'name': state holds numbers and booleans, not .*; keep texts .* in rows"):
+        Field("name", np.dtype(str))
     with pytest.raises(StateError, match="declared twice"):
         KeyedStateSchema((Field("k", np.dtype("i8")),), pa.schema({"k": pa.int64()}))

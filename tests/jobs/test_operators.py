@@ -390,6 +390,7 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("count", {"emit": "tuples", "select": "k"}, "a list of SQL expressions"),
         ("enrich", {"lookup": "x.csv"}, "file: airports.csv"),
         ("aggregate", {"aggregates": {"x": "median(i)"}}, "allowed: count"),
+        ("aggregate", {"aggregates": {"x": "sum(i * f)"}}, "for an expression give it a name before, in the source's select"),
         ("aggregate", {"aggregates": {"x": "avg(i)"}}, r"did you mean mean\(i\)\?"),
         ("aggregate", {"aggregates": {"x": "summ(i)"}}, r"did you mean sum\(i\)\?"),
         ("aggregate", {"aggregates": {"x": "sum()"}}, r"max\(column\)$"),

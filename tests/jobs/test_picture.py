@@ -57,6 +57,16 @@ def test_the_title_answers_whether_rerouting_helped(tmp_path: Path):
         (run(20, reroute_at=6), run(20, reroute_at=0), r"re-routing did not help: 0\.\d\dx the throughput of fixed"),
         (run(20, reroute_at=6), run(20, reroute_at=6), r"re-routing made no difference: 1\.00x"),
         (run(20, reroute_at=6), None, r"imbalance 142 % -> 0 %; re-routing helped: 1\.9x the rows/s of before"),
+        (
+            run(20, reroute_at=6, slower_from=0),
+            run(20, policy="fields"),
+            r"the machine got slower \(0\.33x\); at the same speed re-routing helped: 1\.\dx the throughput of fixed",
+        ),
+        (
+            run(20, reroute_at=6, slower_from=6),
+            None,
+            r"imbalance 142 % -> 0 %; the machine got slower \(0\.33x\); at the same speed re-routing helped: 1\.9x the rows/s",
+        ),
         (run(20), None, r"nothing was re-routed: imbalance 142 %"),
         (run(20, rows=4), None, r"nothing was re-routed: too few rows to judge"),
     ):

@@ -191,12 +191,13 @@ def test_small_ranges_are_one_batch(tmp_path: Path, files: int) -> None:
     assert rows_in_parts(topology.run()) == [1000 * files]
 
 
-def windowed(folder: Path, latency: str | None) -> dict[str, Any]:
+def windowed(folder: Path, latency: str | None, executors: int) -> dict[str, Any]:
     windows = {
         "name": "w", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "window-aggregate",
         "with": {"time": "t", "size": "10s", "aggregates": {"n": "count()"}},
     }  # fmt: skip
-    made = manifest([windows], {"s": "k BIGINT, t BIGINT"}, trigger=within(latency))
+    slots = [{"name": "slot", "replicas": executors, "cpu": "1"}]
+    made = manifest([windows], {"s": "k BIGINT, t BIGINT"}, trigger=within(latency), executors=slots)
     made["spec"]["sources"][0] |= {
         "options": {"path": str(folder / "data"), "maxFilesPerTrigger": 1},
         "watermark": {"column": "t", "delay": "5s"},
@@ -204,17 +205,18 @@ def windowed(folder: Path, latency: str | None) -> dict[str, Any]:
     return made
 
 
-def windows_of(folder: Path, files: Sequence[Sequence[int]], latency: str | None, task_bytes: int, stops: int) -> Any:
-    """The windows and the number of late rows, of runs that stop after a batch each and one that reads the rest."""
+def windows_of(
+    folder: Path, files: Sequence[Sequence[int]], latency: str | None, task_bytes: int, executors: Sequence[int]
+) -> Any:
+    """The windows and the number of late rows, of a run for each number of executors; all but the last stop after a batch."""
     (folder / "data").mkdir(parents=True)
     for number, times in enumerate(files):
         path = folder / "data" / f"{number}.parquet"
         pq.write_table(pa.table({"k": [time % 3 for time in times], "t": times}), path, row_group_size=500)
         os.utime(path, (1_700_000_000 + number,) * 2)
-    made, late = windowed(folder, latency), 0
-    flow = Flow(folder, made)
-    for until in [*[Until(batches=1)] * stops, Until(drain=True)]:
-        flow.start(made)
+    flow, late = Flow(folder, windowed(folder, latency, executors[0])), 0
+    for number, until in zip(executors, [*[Until(batches=1)] * (len(executors) - 1), Until(drain=True)], strict=True):
+        flow.start(windowed(folder, latency, number))
         flow.driver.progress.sizes.share_of_memory = task_bytes / 2**30
         run_query(flow, until)
         late += sum(r.report.late_rows for done in flow.router.done for r in done.results.instances)
@@ -227,12 +229,14 @@ def windows_of(folder: Path, files: Sequence[Sequence[int]], latency: str | None
     files=st.lists(st.lists(st.integers(0, 200), min_size=1, max_size=1_500), min_size=1, max_size=3),
     latency=st.sampled_from([None, "1ms", "1h"]),
     task_bytes=st.sampled_from([4_000, 1 << 20]),
-    stops=st.integers(0, 3),
+    executors=st.lists(st.integers(1, 6), min_size=1, max_size=4),
 )
-@example(files=[[time for _ in range(20) for time in range(0, 200, 2)]], latency="1ms", task_bytes=1 << 20, stops=2)
+@example(files=[[time for _ in range(20) for time in range(0, 200, 2)]], latency="1ms", task_bytes=1 << 20, executors=[4, 4, 4])
+@example(files=[[time for _ in range(20) for time in range(0, 200, 2)]], latency=None, task_bytes=4_000, executors=[1, 6, 2])
 def test_same_rows_are_late_however_a_range_is_cut(
-    files: list[list[int]], latency: str | None, task_bytes: int, stops: int
+    files: list[list[int]], latency: str | None, task_bytes: int, executors: list[int]
 ) -> None:
+    """Parts are cut by latency, memory and the number of executors; runs stop between them and go on with others."""
     with tempfile.TemporaryDirectory() as name:
-        whole = windows_of(Path(name) / "whole", files, None, 1 << 20, 0)
-        assert windows_of(Path(name) / "cut", files, latency, task_bytes, stops) == whole
+        whole = windows_of(Path(name) / "whole", files, None, 1 << 20, [SLOTS])
+        assert windows_of(Path(name) / "cut", files, latency, task_bytes, executors) == whole

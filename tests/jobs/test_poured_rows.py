@@ -329,7 +329,9 @@ def test_sum_that_overflows_as_parts_meet_names_operator_key_column_and_way_out(
             flow.batch(s=rows_of(random).append_column("w", pa.array(np.zeros(200, np.int64))))
         text = str(failed.value)
         assert "operator 'sums', key k=7, column 'v': the sum of its parts does not fit into 64 bits in batch 2" in text
-        assert "Return to a batch before 1 with `streamtopology state rollback`, and set policy: mixed" in text
+        assert (
+            "Return to a batch before 1 with `streamtopology state rollback MANIFEST --to BATCH`, and set policy: mixed" in text
+        )
         assert "cast the column to DOUBLE" in text
         assert "Traceback" not in text
         assert (flow.last, sums_of(flow)) == (before, held), "nothing is taken in"

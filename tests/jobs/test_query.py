@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +14,9 @@ from support.manifests import counting, manifest, memory_sink
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.progress import BatchInput
-from streamtopology.jobs.driver.watermarks import Poll
+from streamtopology.jobs.driver.watermarks import Poll, Watermarks
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
-from streamtopology.topology import Source, parse
+from streamtopology.topology import Source, Watermark, parse
 
 _LONG_ENOUGH = 20.0
 
@@ -92,6 +91,9 @@ class FakeDriver:
         self.batches: list[int] = []
         self.drained: str | None = None
         self.polls: list[Poll | None] = []
+        self.said: list[str] = []
+        marked = [Source(name, "rate", None, {}, (), None, Watermark("t")) for name in ("ahead", "silent")]
+        self.watermarks = Watermarks(marked)
         self.is_due = False
         self.is_rescaled = False
         self.has_gathered = False
@@ -101,7 +103,7 @@ class FakeDriver:
         self._fails_at = fails_at
 
     def notify(self, text: str) -> None:
-        """Nobody reads it."""
+        self.said.append(text)
 
     def batch(self, given: BatchInput) -> None:
         spark_batch = given.spark_batch
@@ -250,9 +252,34 @@ def test_polls_of_a_run_follow_each_other(tmp_path: Path) -> None:
     driver = FakeDriver()
     run(FakeStream(batches=3), driver, tmp_path)
     first, *others = [poll for poll in driver.polls if poll is not None]
-    assert first.after == -math.inf
+    assert first.after <= first.before
     assert all(earlier.before <= poll.after <= poll.before for earlier, poll in pairwise([first, *others]))
     assert len(others) == 2
+
+
+def test_a_run_that_ends_with_its_input_asks_once_at_its_start(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    run(FakeStream(batches=3), driver, tmp_path, Until(drain=True))
+    assert len(driver.polls) == 3
+    assert len({*driver.polls}) == 1
+
+
+def test_nobody_knows_when_the_sources_were_asked_for_a_batch_of_the_run_before(tmp_path: Path) -> None:
+    driver, planned = FakeDriver(), tmp_path / "spark" / "offsets"
+    planned.mkdir(parents=True)
+    (planned / "0").touch()
+    run(FakeStream(batches=2), driver, tmp_path)
+    unknown, known = driver.polls
+    assert unknown is None
+    assert known is not None
+
+
+def test_a_run_that_ends_with_its_input_says_who_holds_the_watermark_back(tmp_path: Path) -> None:
+    for until, said in ((Until(), 1), (Until(drain=True), 0)):
+        driver = FakeDriver()
+        driver.watermarks.advance({"ahead": {"": 100.0}}, Poll(1.0, 1.0))
+        run(FakeStream(batches=1), driver, tmp_path, until)
+        assert sum(text.startswith("silent has no new rows") for text in driver.said) == said
 
 
 SPARK_SAYS = """[CAST_INVALID_INPUT] The value 'n0' cannot be cast because it is malformed. SQLSTATE: 22018

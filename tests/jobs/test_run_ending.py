@@ -10,7 +10,7 @@ from streamtopology.contract.reasons import Hold, HoldReason
 from streamtopology.jobs.view.formatting import still_unbalanced, verdict
 from streamtopology.jobs.view.run_ending import Ending, LeftBehind, SinkRows, ending_text
 
-LEFT = LeftBehind("/work/checkpoint", 12_300_000, 20, 19, 1_767_265_200.0)
+LEFT = LeftBehind("/work/checkpoint", 12_300_000, 20, 19, 1_767_265_200.0, keyed_operators=["fares"])
 ENDED = Ending(
     topology="trips",
     manifest="trips.yaml",
@@ -37,6 +37,16 @@ def test_ending_names_rows_places_checkpoint_and_what_to_do_next() -> None:
         "                 the same command continues from it; to start over: streamtopology run trips.yaml --fresh",
         "  see more       a picture and all figures: --report DIR; a key's state: streamtopology state get trips.yaml KEY",
     ]
+
+
+def test_hint_at_a_keys_state_runs_whatever_operators_there_are_and_however_the_manifest_is_called() -> None:
+    def seen(*keyed: str) -> str:
+        return ending_text(replace(ENDED, manifest="my trips.yaml", left=replace(LEFT, keyed_operators=keyed)))
+
+    assert seen("fares").endswith("streamtopology state get 'my trips.yaml' KEY")
+    assert seen("fares", "sums").endswith("streamtopology state get 'my trips.yaml' KEY --operator fares")
+    assert "state get" not in seen()
+    assert "streamtopology run 'my trips.yaml' --fresh" in seen()
 
 
 def test_ending_names_late_rows_and_rows_set_aside() -> None:

@@ -25,10 +25,11 @@ def emitted(*batches: tuple[pa.RecordBatch, float | None], final: bool = False) 
     """(user, start, end, tuples) of the sessions that each batch emits under its watermark; seconds from noon."""
     operator = Sessions(time="at", pause="10s")
     operator.prepare({"clicks": batches[0][0].schema}, ("user",))
-    state, found = new_state(operator.state), []
+    state, found, closed = new_state(operator.state), [], None
     for number, (batch, watermark) in enumerate(batches):
         seconds = None if watermark is None else NOON.timestamp() + watermark
-        info = BatchInfo(number, seconds, final=final and number == len(batches) - 1)
+        info = BatchInfo(number, seconds, final=final and number == len(batches) - 1, closed_until=closed)
+        closed = seconds
         operator.begin(info)
         outputs = [operator.accept(Rows.of(batch, "clicks", ("user",)), state), operator.finish(info, state)]
         rows = [row for output in outputs if output is not None for row in output.to_pylist()]
@@ -55,6 +56,13 @@ def test_end_of_the_input_closes_every_session():
 def test_tuple_before_the_session_extends_it_and_a_late_one_does_not():
     batches = (clicks(("a", 50), ("a", 42), ("a", 30)), 20), (clicks(("a", 19)), 20)
     assert emitted(*batches, final=True) == [[], [("a", 42, 50, 2)]]
+
+
+def test_watermark_of_its_own_batch_makes_no_tuple_late():
+    assert emitted((clicks(("a", 50)), None), (clicks(("a", 42), ("b", 43)), 45), final=True) == [
+        [],
+        [("a", 42, 50, 2), ("b", 43, 43, 1)],
+    ]
 
 
 def test_wrong_options_are_refused():

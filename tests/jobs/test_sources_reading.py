@@ -16,7 +16,7 @@ from support.connectors import read
 from support.streams import Stream, only_file, parquet_file, rows_of, spec
 
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
-from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, read_with_places
+from streamtopology.jobs.connectors.sources.formats import MAX_BATCH_BYTES, LeftOut, read_with_places
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 from streamtopology.jobs.connectors.sources.text import text_stream
@@ -133,10 +133,13 @@ def test_rows_keep_the_place_of_their_descriptor(tmp_path: Path, select: tuple[s
         parquet_file(tmp_path / "in", f"{number}.parquet", [2 * number, 2 * number + 1], mtime=number)
     source = replace(spec(tmp_path / "in"), select=select, where=where)
     parts = [Descriptor("s", "parquet", str(tmp_path / "in" / f"{number}.parquet"), 0, 0, 2, 2) for number in range(3)]
-    batches = list(read_with_places(parts, source, lambda row, why: pytest.fail(why), parts.index, Tally()))
+    others: list[tuple[int, int]] = []
+    left_out = LeftOut("key", lambda keys, places: others.extend(zip(keys.to_pylist(), places, strict=True)))
+    batches = list(read_with_places(parts, source, lambda row, why: pytest.fail(why), parts.index, Tally(), left_out))
     found = [(key, place) for batch, places in batches for key, place in zip(batch["key"].to_pylist(), places, strict=True)]
     factor = 2 if select and "2" in select[0] else 1
     assert found == [(factor * key, key // 2) for key in range(6) if where is None or key >= 3]
+    assert others == [(factor * key, key // 2) for key in range(6) if where is not None and key < 3]
     assert [batch.schema.names for batch, _ in batches] == [["key"]]
 
 

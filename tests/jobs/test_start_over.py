@@ -14,8 +14,8 @@ import obstore
 import pyarrow as pa
 import pytest
 from hypothesis import given as drawn
-from hypothesis import settings
 from hypothesis import strategies as st
+from support.depth import deep
 from support.stages import Flow, manifest
 
 from streamtopology.jobs.admin.start_over import find_leftovers
@@ -177,7 +177,7 @@ def test_drafts_and_checksums_are_ours_and_like_names_are_not() -> None:
     assert not any(map(layout.is_ours, others))
 
 
-@settings(max_examples=60, deadline=None)
+@deep(gate=15, long=60)
 @drawn(st.dictionaries(st.tuples(st.sampled_from(OUR_FOLDERS), PATHS), st.binary(max_size=9), max_size=6))
 @pytest.mark.parametrize("place", ["folder", "bucket"])
 def test_deletion_leaves_all_files_of_others_and_none_of_ours(place: str, others: dict[tuple[str, str], bytes]) -> None:

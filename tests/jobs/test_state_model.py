@@ -487,7 +487,7 @@ def test_state_against_a_dictionary(tmp_path_factory: Any) -> None:
     global DAG
     DAG = compiled(tmp_path_factory.mktemp("operator"))
     run_state_machine_as_test(
-        StateAgainstADictionary, settings=settings(max_examples=examples(gate=350, long=900), stateful_step_count=10)
+        StateAgainstADictionary, settings=settings(max_examples=examples(gate=200, long=900), stateful_step_count=10)
     )
     print(dict(HISTORIES))
 

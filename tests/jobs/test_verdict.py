@@ -117,6 +117,16 @@ def test_verdict_of_balanced_run_names_its_limit():
     )
 
 
+def test_verdict_beyond_the_tolerance_does_not_stand_beside_a_load_that_contradicts_it():
+    history = History("flights", SLOTS, {})
+    history.enter(Phase.RUNNING)
+    for number in range(6):
+        history.batch_done(batch(number, 1.12))
+    assert sentence(history, Balance(False, 2))[1].startswith("Balanced to within 12 % since batch 2")
+    history.enter(Phase.DONE)
+    assert sentence(history, Balance(False, 2))[1].startswith("Balanced to within 12 % from batch 2 to the end")
+
+
 def test_verdict_says_which_key_is_the_bound():
     history = run(6, reroute_at=0)
     key = Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key="00000000deadbeef", combinable=False)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.jobs.checkpoint import CommitRecord
 from streamtopology.jobs.driver.watermarks import END_OF_TIME, Poll, Watermarks
 from streamtopology.topology import Source, Watermark
 
@@ -22,6 +23,14 @@ def at(seconds: float) -> Poll:
 
 def saw(**newest: float) -> dict[str, dict[str, float]]:
     return {name: {"": time} for name, time in newest.items()}
+
+
+def restarted(marks: Watermarks, sources: list[Source]) -> Watermarks:
+    """The marks of the next run, from the record of the newest commit."""
+    times = {"max_event_times": marks.newest(), "silent_since": marks.silent_since()}
+    again = Watermarks(sources)
+    again.restore(CommitRecord(1, 1, 1, 1, {}, {}, marks.current(), rows_in=0, **times), marks.closed_until())
+    return again
 
 
 def test_the_slowest_source_decides_after_its_delay() -> None:
@@ -112,16 +121,56 @@ def test_restart_resumes_from_the_committed_watermark() -> None:
     marks.advance(saw(a=100.0, b=50.0), at(0))
     marks.advance(saw(a=150.0), at(1))
     marks.advance(saw(a=200.0), at(61))
-    again = Watermarks([source("a"), source("b", idle=60)])
-    again.restore(marks.newest(), marks.current(), marks.closed_until())
+    again = restarted(marks, [source("a"), source("b", idle=60)])
     assert again.current() == 200.0, "b counts again, but windows up to 200 have been closed"
-    again.advance(saw(a=300.0, b=250.0), at(0))
+    again.advance(saw(a=300.0, b=250.0), at(70))
     assert again.current() == 250.0
 
 
-def test_partitions_replace_the_source_as_a_whole_that_a_former_version_committed() -> None:
+def test_silence_lasts_through_restarts() -> None:
+    sources, day = [source("a"), source("b", idle=60)], 86_400.0
+    marks = Watermarks(sources)
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks = restarted(marks, sources)
+    marks.advance(saw(a=200.0), at(day))
+    assert (marks.current(), marks.held_back_by()) == (50.0, ["b"]), "one poll in vain is no silence yet"
+    marks = restarted(marks, sources)
+    marks.advance({}, None)
+    marks = restarted(marks, sources)
+    marks.advance(saw(a=300.0), at(2 * day))
+    assert (marks.current(), marks.held_back_by()) == (300.0, [])
+    marks = restarted(marks, sources)
+    marks.advance(saw(a=400.0, b=350.0), at(3 * day))
+    assert (marks.current(), marks.silent_since()) == (350.0, {})
+
+
+def test_a_clock_that_was_set_back_between_two_runs_makes_no_source_idle_early() -> None:
+    sources = [source("a"), source("b", idle=60)]
+    marks = Watermarks(sources)
+    marks.advance(saw(a=100.0, b=50.0), at(0))
+    marks.advance(saw(a=200.0), at(1_000))
+    marks = restarted(marks, sources)
+    marks.advance(saw(a=300.0), at(10))
+    marks.advance(saw(a=400.0), at(69))
+    assert marks.current() == 50.0
+    marks.advance(saw(a=500.0), at(70))
+    assert marks.current() == 500.0
+
+
+def test_who_holds_the_watermark_back_is_silent_and_behind_the_others() -> None:
+    marks = Watermarks([source("a"), source("b"), source("c"), source("never")])
+    marks.advance({"a": {"t/0": 100.0, "t/1": 70.0}, "b": {"": 60.0}, "c": {"": 300.0}}, at(0))
+    assert marks.held_back_by() == ["never"]
+    marks.advance({"a": {"t/0": 200.0}, "b": {"": 80.0}}, at(1))
+    assert marks.held_back_by() == ["a/t/1", "never"], "b is no further than 80, and c is silent but ahead"
+    marks.advance({}, at(2))
+    assert marks.held_back_by() == [], "nobody is ahead who is not silent"
+
+
+def test_partitions_replace_the_source_as_a_whole_once_it_has_some() -> None:
     marks = Watermarks([source("a")])
-    marks.restore({"a": 100.0}, 100.0, 90.0)
+    marks.advance(saw(a=100.0), at(0))
+    marks = restarted(marks, [source("a")])
     marks.advance({"a": {"t/0": 200.0}}, at(0))
     assert marks.current() == 200.0
 

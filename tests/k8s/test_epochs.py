@@ -205,14 +205,14 @@ def test_an_epoch_that_is_refused_again_and_again_is_tried_less_and_less_often(w
     world.refused = DriverRefusal(number, None, "another checkpoint")
     world.events.clear()
     published, writes, reasons = 0, 0, set[str]()
-    for _ in range(720):
+    for _ in range(360):
         before, status = routing(world), world.manifest["status"]
         world.carry_out(world.decide())
         world.work()
         published += "epochNumber" in routing(world) and "epochNumber" not in before
         writes += (routing(world) != before) + (world.manifest["status"] != status)
         reasons.add(condition(world, "Degraded")[1])
-        world.now += 5
+        world.now += 10
     assert 7 <= published <= 13, "pauses of 10 s to 10 min in an hour"
     assert writes <= 6 * published
     assert reasons <= {"AsExpected", "EpochRefused"}

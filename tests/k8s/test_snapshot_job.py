@@ -38,6 +38,14 @@ def test_pod_copies_with_the_drivers_settings_and_no_api_token() -> None:
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("flow-driver", False)
 
 
+def test_pod_is_told_the_copies_to_delete_after_its_own() -> None:
+    dropped = [("uid1", "/backup/monday"), ("uid0", "/backup/sunday")]
+    job = snapshot.job(OWNER, topology(), "image:1", USER, "/checkpoint", "/backup/nightly", dropped)
+    args = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[10:] == ["--drop", "uid1", "/backup/monday", "--drop", "uid0", "/backup/sunday"]
+    assert "--drop" not in made()["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_job_retries_a_bounded_number_of_times_and_stays() -> None:
     spec = made()["spec"]
     assert spec["backoffLimit"] == snapshot.TRIES - 1

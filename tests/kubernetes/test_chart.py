@@ -358,13 +358,13 @@ MAY = [
     ("patch", "configmaps"), ("create", "secrets"), ("patch", "pods/resize"), ("delete", "pods"),
     ("create", "statefulsets.apps"), ("create", "jobs.batch"), ("create", "events"),
     ("watch", "streamtopologysnapshots.streamtopology.dev"), ("patch", "streamtopologysnapshots.streamtopology.dev/status"),
+    ("create", "streamtopologysnapshots.streamtopology.dev"), ("delete", "streamtopologysnapshots.streamtopology.dev"),
 ]  # fmt: skip
 MAY_NOT = [
     ("list", "secrets"), ("delete", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("get", "nodes"),
     ("create", "streamtopologies.streamtopology.dev"), ("delete", "streamtopologies.streamtopology.dev"),
     ("escalate", "roles.rbac.authorization.k8s.io"), ("bind", "roles.rbac.authorization.k8s.io"),
-    ("create", "clusterroles.rbac.authorization.k8s.io"), ("create", "streamtopologysnapshots.streamtopology.dev"),
-    ("patch", "streamtopologysnapshots.streamtopology.dev"), ("delete", "streamtopologysnapshots.streamtopology.dev"),
+    ("create", "clusterroles.rbac.authorization.k8s.io"), ("patch", "streamtopologysnapshots.streamtopology.dev"),
 ]  # fmt: skip
 
 

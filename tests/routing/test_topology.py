@@ -98,6 +98,12 @@ def test_operators_come_in_the_order_of_the_flow_and_remember_their_place() -> N
     assert [operator.path for operator in topology.operators] == [f"spec.operators[{i}]" for i in (2, 0, 1)]
 
 
+@pytest.mark.parametrize("path", ["./~/rides", "data/a~b", "data/$weird", "file:///data/%24HOME", "data/100$"])
+def test_name_with_a_tilde_or_dollar_that_no_shell_would_fill_in_is_a_path(path: str) -> None:
+    places = ("spec.sources[0].options.path", "spec.sinks[0].options.path", "spec.checkpoint")
+    assert parse(changed(*((place, f"{path}{number}") for number, place in enumerate(places))))
+
+
 # Each mistake: its path and its sentence ------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from streamtopology.topology import (
     Rebalance,
     ScaledClass,
     Sink,
+    SnapshotSchedule,
     Source,
     Topology,
     Traits,
@@ -35,6 +36,7 @@ from streamtopology.topology import (
     parse,
     to_manifest,
 )
+from streamtopology.topology.cron import CRON_PATTERN
 from streamtopology.topology.groupings import GROUPINGS
 from streamtopology.topology.schema import to_ddl
 
@@ -53,6 +55,8 @@ _json = st.recursive(
     lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=8), values, max_size=3),
     max_leaves=6,
 )
+_schedules = st.from_regex(CRON_PATTERN, fullmatch=True).filter(lambda text: len(text) <= 200)
+_snapshots = st.builds(SnapshotSchedule, _schedules, st.just("s3://b/c"), st.none() | st.integers(1, 1000))
 _options = st.dictionaries(st.text(min_size=1, max_size=8).filter(lambda name: name != "emit"), _json, max_size=2)
 _keys = st.lists(_columns, min_size=2, max_size=2, unique=True).map(tuple)
 
@@ -175,6 +179,9 @@ def topologies(draw: st.DrawFn) -> Topology:
         autoscale,
         Driver(draw(_cpus), draw(st.integers(2**30, 2**50)), draw(_pods), draw(_storages)),
         Migration(draw(st.integers(0, 2**50)), storage_bytes=draw(_storages)),
+        snapshots=draw(
+            st.none() | st.builds(SnapshotSchedule, _schedules, st.just("s3://b/c"), st.none() | st.integers(1, 1000))
+        ),
     )
     following = draw(st.booleans())
     parallelism = topology.default_parallelism

@@ -168,8 +168,9 @@ def test_purchases_are_summed_by_customer_and_minute(runner: Runner, kafka_broke
     for partition in range(2):
         sent = [b"no JSON", b"\xff"]
         for second in range(0, 300, 2):
-            customer, at = f"c{second * second % 7}", datetime(2025, 1, 31, 12, second // 60, second % 60, tzinfo=UTC)
-            sent.append(json.dumps({"customer": customer, "amount": second / 2, "at": at.isoformat()}).encode())
+            customer, at = f"Zoë {second * second % 7}", datetime(2025, 1, 31, 12, second // 60, second % 60, tzinfo=UTC)
+            purchase = {"customer": customer, "amount": second / 2, "at": at.isoformat()}
+            sent.append(json.dumps(purchase, ensure_ascii=False).encode())
             number[customer, at.replace(second=0)] += 1
             total[customer, at.replace(second=0)] += second // 2
         kafka_broker.send(purchases, sent, partition)

@@ -232,7 +232,9 @@ class FakeApi(Api):
         if (kind.kind, body["metadata"]["name"]) in self.cluster.objects:
             raise ApiError(409, "AlreadyExists", "it is there", kind.path(namespace))
         self._count("create", body["kind"])
-        return self.cluster.put(copy.deepcopy(body))
+        made = copy.deepcopy(body)
+        made["metadata"] |= {"namespace": namespace, "creationTimestamp": format_time(now())}
+        return self.cluster.put(made)
 
     async def apply(self, body: Object, force: bool = True) -> Object:
         await asyncio.sleep(0)

@@ -122,8 +122,12 @@ def run(
     noise: float = 0.0,
     rows: int = 40_000,
     policy: str = "mixed",
+    slower_from: int | None = None,
 ) -> History:
-    """A run of `batches` batches, hashed at first and by capacity from batch `reroute_at` on."""
+    """A run of `batches` batches, hashed at first and by capacity from batch `reroute_at` on.
+
+    From batch `slower_from` on the machine takes three times as long for everything.
+    """
     history = History("flights", SLOTS, dict.fromkeys(operators, policy))
     history.enter(Phase.RUNNING)
     at = 1_700_000_000.0
@@ -133,6 +137,9 @@ def run(
         if number == reroute_at:
             history.rerouted(reconfiguration(epoch=2, batch=number, operator=operators[0]))
         batch = outcome(number, dict.fromkeys(operators, split), rows=rows, epoch=2 if balanced else 1, at=at, noise=noise)
+        if slower_from is not None and number >= slower_from:
+            reports = tuple(replace(report, busy_seconds=3 * report.busy_seconds) for report in batch.reports)
+            batch = replace(batch, reports=reports, seconds=3 * batch.seconds, committed_at=at + 3 * batch.seconds)
         at = batch.committed_at
         history.batch_done(batch)
     return history

@@ -99,6 +99,14 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.sources[0].watermark.column", GONE, "", "is missing, expected the column with the time of the event"),
     ("spec.sources[0].watermark.delay", "ten", "", "found 'ten', expected a duration such as"),
     ("spec.sources[0].watermark.maxAhead", "far", "", "found 'far', expected a duration such as"),
+    # paths
+    ("spec.sources[0].options.path", "~/rides", "", "found '~/rides', where only a shell fills in ~ .* write the path in full"),
+    ("spec.sources[0].options.path", "file:///data/${DAY}/*.csv", "", "where only a shell fills in ~ and variables"),
+    ("spec.sources[0].options.basePath", "~ada/rides", "", "where only a shell fills in ~"),
+    ("spec.sinks[0].options.path", "$HOME/out", "", r"found '\$HOME/out', where only a shell"),
+    ("spec.checkpoint", "~/checkpoint", "", "write the path in full"),
+    ("spec.restore", {"from": "~/backup"}, "spec.restore.from", "write the path in full"),
+    ("spec.operators[0].run", "~/mine.py:Mine", "", "write the path in full"),
     # operators
     ("spec.operators[2].late", "nowhere", "", "found 'nowhere', expected a sink whose input is 'pairs'; allowed: nothing"),
     ("spec.operators[1].late", "out", "", "found 'out', but 'quantiles' leaves out no row as late; of the built-ins window-"),
@@ -117,6 +125,9 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.operators[1].parallelism", 1025, "", "found 1025, expected a whole number from 1 to 1024"),
     ("spec.operators[1].parallelism", True, "", "found true, expected a whole number"),
     ("spec.operators[1].grouping.policy", "mixd", "", "found 'mixd', installed: .*mixed.*; did you mean 'mixed'"),
+    ("spec.operators[1].grouping.policy", "hash", "", "found 'hash', installed: .*; a fixed hash of the key is fields"),
+    ("spec.operators[1].grouping.policy", "round-robin", "", "found 'round-robin', installed: .*; tuples in turn are shuffle"),
+    ("spec.operators[1].grouping.key", ["city", "city"], "", "found 'city' twice; name each column of the key once"),
     ("spec.operators[1].grouping.policy", "partial-key", "",
      "found 'partial-key', which sends one key to several instances, before 'quantiles', with emit: tuples, which .*; "
      "allowed: .*mixed"),
@@ -135,7 +146,12 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.operators[1].aggregateEvery", 0, "", "found 0, expected a whole number from 1"),
     # sinks
     ("spec.sinks[0].input", "per-ctiy", "", "unknown operator: found 'per-ctiy', allowed: .*; did you mean 'per-city'"),
-    ("spec.sinks[0].input", "rides", "", "unknown operator: found 'rides', allowed: clean, per-city, pairs"),
+    ("spec.sinks[0].input", "rides", "",
+     "unknown operator: found 'rides', allowed: clean, per-city, pairs; it is a source, and a sink takes the rows of"),
+    ("spec.sinks[0].format", "delta", "", "found 'delta', allowed: parquet, .*; write parquet, and let a job of your own add"),
+    ("spec.sinks[0].format", "foreachBatch", "", "found 'foreachBatch', allowed: .*; an operator of your own"),
+    ("spec.trigger", {"once": True}, "spec.trigger.once", "found .once., .*; Spark.s once is availableNow: true"),
+    ("spec.trigger", {"processingTime": "5 s"}, "spec.trigger.processingTime", "Spark's processingTime is interval here"),
     ("spec.sinks[0].format", "parqet", "", "found 'parqet', allowed: parquet, .*; did you mean 'parquet'"),
     ("spec.sinks[0].options", GONE, "spec.sinks[0].options.path", "is missing, a parquet sink needs it"),
     # executors
@@ -175,6 +191,12 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.checkpoint", "s3://bucket/../x", "", "found 's3://bucket/../x', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "s3://bucket"}, "spec.restore.from", "found 's3://bucket', expected s3://BUCKET/PREFIX"),
     ("spec.restore", {"from": "a/b", "mode": "Claim"}, "spec.restore.mode", "found 'Claim', allowed: Clone, Own"),
+    ("spec.snapshots", {"to": "/b"}, "spec.snapshots.schedule", "is missing, expected a time in UTC as cron writes it"),
+    ("spec.snapshots", {"schedule": "daily", "to": "/b"}, "spec.snapshots.schedule", "found 'daily', expected a time in UTC"),
+    ("spec.snapshots", {"schedule": "0 3 * * *"}, "spec.snapshots.to", "is missing, expected an absolute path"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "b/c"}, "spec.snapshots.to", "found 'b/c', expected an absolute path"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "s3://B"}, "spec.snapshots.to", "found 's3://B', expected s3://BUCKET"),
+    ("spec.snapshots", {"schedule": "0 3 * * *", "to": "/b", "keep": 0}, "spec.snapshots.keep", "found 0, expected a whole"),
     ("spec.onBadTuple", "skip", "", "found 'skip', allowed: fail, deadLetter"),
     ("spec.onRemove", "forget", "", "found 'forget', allowed: fail, drop"),
     # on Kubernetes

@@ -79,11 +79,13 @@ class Stream:
             return [LoadReport(name, i, i, int(n), *self._time(name, i, n)) for i, n in enumerate(counted)]
         rows = self.rng.multinomial(self.rows, self.shares)
         owners = route.table.lookup(self.hashes)
-        return [self._table_report(name, i, np.where(owners == i, rows, 0)) for i in range(SLOTS)]
+        return [self._table_report(name, i, rows, np.flatnonzero(owners == i)) for i in range(SLOTS)]
 
-    def _table_report(self, name: str, instance: int, rows: np.ndarray) -> LoadReport:
+    def _table_report(self, name: str, instance: int, rows_of_all: np.ndarray, keys: np.ndarray) -> LoadReport:
+        """`keys`: the places of the instance's keys among all."""
+        rows, hashes = rows_of_all[keys], self.hashes[keys]
         heavy = np.argsort(-rows, kind="stable")[:HEAVY]
-        heavy = heavy[np.argsort(self.hashes[heavy])]
+        heavy = heavy[np.argsort(hashes[heavy])]
         light = rows.copy()
         light[heavy] = 0
         busy, task = self._time(name, instance, float(rows.sum()))
@@ -96,10 +98,10 @@ class Stream:
             task_seconds=task,
             state_keys=int((rows > 0).sum()),
             state_bytes=int((rows > 0).sum()) * self.bytes_per_key,
-            heavy_hashes=self.hashes[heavy],
+            heavy_hashes=hashes[heavy],
             heavy_rows=rows[heavy].astype(np.int64),
             heavy_seconds=np.zeros(len(heavy)),
             heavy_bytes=np.full(len(heavy), self.bytes_per_key, np.int64),
-            heavy_labels=tuple(str(key) for key in heavy),
-            bucket_rows=np.bincount(bucket_of(self.hashes, BUCKETS), light, BUCKETS).astype(np.int64),
+            heavy_labels=tuple(str(key) for key in keys[heavy]),
+            bucket_rows=np.bincount(bucket_of(hashes, BUCKETS), light, BUCKETS).astype(np.int64),
         )

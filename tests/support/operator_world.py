@@ -99,6 +99,7 @@ class World:
     phase: str = "running"
     reached: bool = False
     idle_seconds: float | None = None
+    batch: int = 5
     settings: Settings = SETTINGS
     admission: Callable[[Object], None] = lambda body: None
     # The pods that a kubelet has evicted, as the cache remembers them.
@@ -244,12 +245,13 @@ class World:
         every = [(one, ordinal) for one in driver.topology.executors for ordinal in range(one.replicas)]
         places = [(one, ordinal) for one, ordinal in every if f"{one.name}-{ordinal}" not in self.missing]
         last = Batch(
-            number=5, epoch=driver.epoch or 0, rows=100, seconds=0.1, committed_at=self.now,
+            number=self.batch, epoch=driver.epoch or 0, rows=100, seconds=0.1, committed_at=self.now,
             imbalance={"counts": self.imbalance},
         )  # fmt: skip
         return Stats(
             topology=self.manifest["metadata"]["name"], activity=Activity.of_text(self.phase), generation=driver.generation,
-            epoch=driver.epoch, newest_epoch=driver.newest, batch=None if driver.epoch is None else 5, rows_per_second=1000.0,
+            epoch=driver.epoch, newest_epoch=driver.newest, batch=None if driver.epoch is None else self.batch,
+            rows_per_second=1000.0,
             slots=tuple(Slot(n, f"{one.name}-{ordinal}", one.name, one.cpu) for n, (one, ordinal) in enumerate(places)),
             executors=tuple(
                 LiveExecutor(str(n), one.name, None, n, admitted=ordinal < one.replicas - self.joining)

@@ -1,6 +1,7 @@
 """A level of tests as one command, its record, and `make test-all`.
 
     python -m support.tiers gate      run the tests of this level (`make test`)
+    python -m support.tiers gate FILE ...    but those of files that have just passed (`make rest`)
     python -m support.tiers all       run all levels, but those that passed at this very tree (`make test-all`)
 
 A record is build/tests/LEVEL/record.json, in the folder of pytest's result files. A level continues after a failure.
@@ -15,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from support.levels import SMOKE, Level
@@ -44,8 +47,9 @@ MACHINE_FAULTS = (
     "Could not transfer artifact",
     "TLS handshake timeout",
 )
-
-
+# The gate commits thousands of small files, each synced: on a disk that is a sixth of its CPU, and minutes of waiting.
+MEMORY = Path("/dev/shm")
+LEAST_FREE = 4 << 30
 # A node of the tests with the pods of one topology; on a machine with less than two of them its tests run one by one.
 MEMORY_OF_A_NODE = 8 << 30
 
@@ -97,13 +101,17 @@ def tree_of(root: Path) -> str:
 # One level
 
 
-def run_level(level: str, root: Path = ROOT) -> Record:
-    """Run all tests of a level and put its record down."""
+def run_level(level: str, root: Path = ROOT, passed_files: Sequence[str] = ()) -> Record:
+    """Run all tests of a level, but those of `passed_files`, and put its record down."""
     results = root / "build" / "tests" / level
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     tree, started = tree_of(root), time.time()
-    counts = _run_at_once(level, root, results) if level == Level.GATE.mark else _run_in_turn(level, root, results)
+    if level == Level.GATE.mark:
+        with _files_in_memory(root):
+            counts = _run_at_once(level, root, results, passed_files)
+    else:
+        counts = _run_in_turn(level, root, results)
     if level == Level.LONG.mark:
         counts.append(_run_canary(root, results))
     passed, failed = (sum(column) for column in zip(*counts, strict=True))
@@ -114,20 +122,41 @@ def run_level(level: str, root: Path = ROOT) -> Record:
     return record
 
 
+@contextmanager
+def _files_in_memory(root: Path) -> Generator[None]:
+    """Give processes that start in this context a temporary folder in memory, where the machine has enough of it.
+
+    A checkout has one such folder, so that what a killed gate leaves goes with the next.
+    """
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < LEAST_FREE:
+        yield
+        return
+    folder = MEMORY / f"gate-{sha256(bytes(root)).hexdigest()[:12]}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["TMPDIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _run_in_turn(level: str, root: Path, results: Path) -> list[tuple[int, int]]:
     return [_run_together(level, root, results), _run_side_by_side(level, root, results)]
 
 
-def _run_at_once(level: str, root: Path, results: Path) -> list[tuple[int, int]]:
+def _run_at_once(level: str, root: Path, results: Path, passed_files: Sequence[str]) -> list[tuple[int, int]]:
     """Real clusters wait for a third of their time, and the other tests use it: these step back for the clusters."""
     with ThreadPoolExecutor(1) as clusters:
         side_by_side = clusters.submit(_run_side_by_side, level, root, results)
-        return [_run_together(level, root, results, before=("nice", "-n", "10")), side_by_side.result()]
+        ignored = [f"--ignore={file}" for file in passed_files]
+        return [_run_together(level, root, results, before=("nice", "-n", "10"), but=ignored), side_by_side.result()]
 
 
 def _options(level: str, results: Path) -> list[str]:
     if level == Level.GATE.mark:  # exact, so never tried again
-        return ["--level", level]
+        return ["--level", level, "-o", "tmp_path_retention_policy=failed"]
     chosen = ["--unstable"] if level == UNSTABLE else ["--level", level]
     faults = [word for fault in MACHINE_FAULTS for word in ("--only-rerun", fault)]
     return [*chosen, "--reruns", "2", "--rerun-except", "AssertionError", *faults, "--rerun-log", str(_reruns(results))]
@@ -137,7 +166,9 @@ def _reruns(results: Path) -> Path:
     return results / "reruns.txt"
 
 
-def _run_together(level: str, root: Path, results: Path, before: Sequence[str] = ()) -> tuple[int, int]:
+def _run_together(
+    level: str, root: Path, results: Path, before: Sequence[str] = (), but: Sequence[str] = ()
+) -> tuple[int, int]:
     """Run what can share processes, in two of them; unstable tests in one. Returns (passed, failed).
 
     Each of the two begins with one half, so that most fixtures of a file are made once, and helps the other in the end.
@@ -145,7 +176,7 @@ def _run_together(level: str, root: Path, results: Path, before: Sequence[str] =
     result = results / "together.xml"
     where = {Level.NODE.mark: ["tests/node", "-n", str(_nodes())], UNSTABLE: ["tests"]}
     parallel = ["tests", "-n", "2", "--dist", "worksteal", "--ignore", "tests/runs", "--ignore", "tests/node"]
-    chosen = [*where.get(level, parallel), *_options(level, results), f"--junitxml={result}"]
+    chosen = [*where.get(level, parallel), *_options(level, results), *but, f"--junitxml={result}"]
     command = [*before, sys.executable, "-m", "pytest", *chosen]
     code = subprocess.run(command, cwd=root, check=False).returncode
     if code == NO_TESTS_COLLECTED and level == UNSTABLE:
@@ -218,9 +249,9 @@ def _age(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
 
 
-def main(level: str) -> int:
+def main(level: str, *passed_files: str) -> int:
     if level != "all":
-        record = run_level(level)
+        record = run_level(level, passed_files=passed_files)
         print(f"{record.passed} passed, {record.failed} failed")
         return 1 if record.failed and level != UNSTABLE else 0
     rows = run_all_levels(lambda target: subprocess.run(["make", "--no-print-directory", target], cwd=ROOT, check=False))

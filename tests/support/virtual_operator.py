@@ -22,6 +22,7 @@ from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans, TracedApplier
 from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
+from streamtopology.k8s.io.snapshot_scheduler import SnapshotScheduler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.watchdog import Watchdog
 from streamtopology.tracing.span import Emit
@@ -121,7 +122,12 @@ class VirtualRelease:
         settings = replace(SETTINGS, namespace=self._release, image=self.image)
         api = FakeApi(self._cluster, self._release)
         queue, snapshots = Queue(loop.time), SnapshotWatch(Queue(loop.time))
-        cache = Cache(queue.add)
+
+        def changed(topology: TopologyKey) -> None:
+            queue.add(topology)
+            snapshots.wake(topology)
+
+        cache = Cache(changed)
         scraper: Any = PlayedScraper(self._cluster, queue)
         ownership = TopologyClaims(api, settings, now)
         spans = ReconcileSpans(self.metrics, now, self._emit)
@@ -139,6 +145,7 @@ class VirtualRelease:
                     group.create_task(cache.follow(api, kind, namespace))
                 group.create_task(copying.follow(api, namespace))
             group.create_task(copying.run())
+            group.create_task(SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, now).run())
             group.create_task(self._renew())
             group.create_task(scraper.run())
             group.create_task(reconciler.run())

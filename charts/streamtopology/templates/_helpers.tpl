@@ -200,7 +200,7 @@ cluster anyway: others may not read Deployments everywhere. `helm template` sees
   verbs: [update]
 - apiGroups: [streamtopology.dev]
   resources: [streamtopologysnapshots]
-  verbs: [list, watch]
+  verbs: [list, watch, create, delete]
 - apiGroups: [streamtopology.dev]
   resources: [streamtopologysnapshots/status]
   verbs: [patch]

@@ -108,8 +108,8 @@ class Oracle:
     # --- sources and watermarks ---
 
     def _add_source(self, name: str) -> None:
-        """The rows of a source after select and where, each batch's by those of its version."""
-        parts = []
+        """The rows of a source after select and where, each batch's by those of its version, and event times before where."""
+        parts, times = [], []
         for batch in self._batches:
             source = source_of(batch, name)
             if source is None:
@@ -118,7 +118,12 @@ class Oracle:
             self._tables.copy(raw, batch.rows.get(name, source.schema.empty_table()))
             where = f" WHERE {source.where}" if source.where else ""
             parts.append(f"SELECT {batch.number}::BIGINT AS _batch, {select} FROM {quoted(raw)}{where}")
+            if source.time:
+                rows = f"(SELECT {select} FROM {quoted(raw)})"
+                times.append(f"SELECT {batch.number}::BIGINT AS _batch, {quoted(source.time)} FROM {rows}")
         self._tables.make(name, " UNION ALL ".join(parts))
+        if times:
+            self._tables.make(f"{name} times", " UNION ALL ".join(times))
 
     def _add_marks(self) -> None:
         """Watermarks by the rule for sources without partitions: none is idle, the slowest counts, none goes back."""
@@ -146,10 +151,11 @@ class Oracle:
         self._tables.copy("flushes", _table(flushes, {"operator": pa.string(), "since": pa.int64(), "_batch": pa.int64()}))
 
     def _newest(self, source: Source, number: int) -> int | None:
-        """The newest event time of a batch that may move the watermark."""
-        time = self._tables.event_time(source.name, source.time)
+        """The newest event time of a batch that may move the watermark, be it of a row that where drops."""
+        table = f"{source.name} times"
+        time = self._tables.event_time(table, source.time)
         latest = (self._case.now + MAX_AHEAD) * MICROS
-        seen = f"SELECT max({time}) FILTER ({time} <= {latest}) FROM {quoted(source.name)} WHERE _batch = {number}"
+        seen = f"SELECT max({time}) FILTER ({time} <= {latest}) FROM {quoted(table)} WHERE _batch = {number}"
         return self._tables.rows(seen)[0][0]
 
 

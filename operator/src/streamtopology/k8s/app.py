@@ -32,6 +32,7 @@ from streamtopology.k8s.io.reconciler import Reconciler
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.server_clock import ServerClock
 from streamtopology.k8s.io.snapshot_reconciler import SnapshotReconciler
+from streamtopology.k8s.io.snapshot_scheduler import SnapshotScheduler
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.unwatched import report_unwatched
 from streamtopology.k8s.io.watchdog import Watchdog
@@ -96,9 +97,8 @@ async def operate(
     listed: Listed | None = None,
     emit: Emit | None = None,
 ) -> None:
-    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT.
-
-    `health`: for the kubelet, `listed`: for the page, `emit`: for traces.
+    """Reconcile topologies until kopf ends, on SIGTERM or SIGINT. `health`: for the kubelet, `listed`: for the page,
+    `emit`: for traces.
 
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
@@ -133,6 +133,8 @@ async def operate(
         ]
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
+        scheduler = SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, clock.now)
+        others.append(asyncio.create_task(scheduler.run(), name="schedules of snapshots"))
         unserved = partial(report_unwatched, api, applier, settings, clock.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))
         try:

@@ -17,6 +17,9 @@ FINALIZER = "streamtopology.dev/drain"
 PAUSE = "streamtopology.dev/pause"
 # Annotation of a topology: the release of the operator that serves it, by its namespace.
 SERVED_BY = "streamtopology.dev/served-by"
+# Label of a snapshot that a schedule made: the uid of the topology. Its annotation: the topology's status.batch by then.
+SCHEDULE = "streamtopology.dev/schedule"
+SCHEDULED_AT_BATCH = "streamtopology.dev/scheduled-at-batch"
 # Annotation of the Lease: the Helm release whose replica holds it.
 RELEASE = "streamtopology.dev/release"
 RESTART_GENERATION = "streamtopology.dev/restart-generation"

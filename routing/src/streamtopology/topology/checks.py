@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from streamtopology.topology import other_words
 from streamtopology.topology.groupings import BUILT_IN, GROUPINGS, KEYLESS_POLICY, GroupingError, find
 from streamtopology.topology.limits import (
     LEAST_DRIVER_MEMORY,
@@ -18,6 +19,7 @@ from streamtopology.topology.limits import (
 from streamtopology.topology.pods import DRIVER_POD, EXECUTOR_POD, pod_problems
 from streamtopology.topology.problems import Problem, one_of, without_consequences
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
+from streamtopology.topology.shell_paths import shell_path_problems
 from streamtopology.topology.spark_conf import spark_conf_problems
 from streamtopology.topology.traits import BUILTINS, Traits
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
@@ -60,6 +62,7 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
         *_name_problems(topology),
         *_driver_problems(topology),
         *_storage_problems(topology),
+        *shell_path_problems(topology),
         *spark_conf_problems(topology.spark_conf),
     ]
     problems.extend(without_consequences(found, problems))
@@ -109,9 +112,12 @@ def _unknown_inputs(topology: Topology) -> Iterator[Problem]:
         for position, edge in enumerate(operator.inputs):
             if edge.source and edge.source not in names:
                 yield Problem(f"{operator.path}.inputs[{position}]", f"unknown input: {one_of(edge.source, others)}")
+    between = "it is a source, and a sink takes the rows of an operator: put one between, as run: filter with where: 'true'"
+    sources = {source.name: between for source in topology.sources}
     for index, sink in enumerate(topology.sinks if all(operators) else ()):
         if sink.input and operators and sink.input not in operators:
-            yield Problem(f"spec.sinks[{index}].input", f"unknown operator: {one_of(sink.input, operators)}")
+            message = f"unknown operator: {one_of(sink.input, operators, others=sources)}"
+            yield Problem(f"spec.sinks[{index}].input", message)
 
 
 def _flow(operators: tuple[OperatorSpec, ...]) -> tuple[list[int], list[Problem]]:
@@ -183,7 +189,7 @@ def _policy_problems(operators: tuple[OperatorSpec, ...]) -> Iterator[Problem]:
             yield Problem(f"{path}.policy", str(error))
             continue
         if spec is None:
-            yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS, "installed"))
+            yield Problem(f"{path}.policy", one_of(grouping.policy, GROUPINGS, "installed", other_words.POLICIES))
             continue
         if spec.needs_key and not grouping.key:
             yield Problem(f"{path}.key", f"is missing, expected columns: the policy {grouping.policy!r} routes by key")

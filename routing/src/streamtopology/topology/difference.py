@@ -55,7 +55,8 @@ def difference(old: Topology, new: Topology) -> Change:
     """List the changes from one topology to the other. The order of sources, operators, sinks and classes means nothing.
 
     Compare topologies that are `resolved`: what an autoscaler has decided is then a change of replicas like any other.
-    IGNORE with sentences is what a running driver does not act on: suspend, the bounds of autoscaling, migration, restore.
+    IGNORE with sentences is what a running driver does not act on: suspend, the bounds of autoscaling, migration, restore,
+    snapshots.
     """
     steps = [
         *_value(Level.RESTART, "name", old.name, new.name),
@@ -77,6 +78,7 @@ def difference(old: Topology, new: Topology) -> Change:
         *_autoscale(old.autoscale, new.autoscale),
         *_value(Level.IGNORE, "suspend", old.suspend, new.suspend),
         *_migration(old, new),
+        *_value(Level.IGNORE, "snapshots", _snapshots(old), _snapshots(new)),
     ]
     return Change(max((level for level, _ in steps), default=Level.IGNORE), tuple(sentence for _, sentence in steps))
 
@@ -85,6 +87,11 @@ def _restored(topology: Topology) -> str | None:
     """A running topology's checkpoint has begun: `restore` is about the next one that has not."""
     restore = topology.restore
     return None if restore is None else f"{restore.mode} from {restore.origin}"
+
+
+def _snapshots(topology: Topology) -> str | None:
+    given = topology.snapshots
+    return None if given is None else f"{given.schedule} to {given.to}, keep {given.keep or 'all'}"
 
 
 def _value(level: Level, what: str, old: object, new: object) -> Iterator[_Step]:

@@ -31,5 +31,8 @@ LEAST_STORAGE = 64 * 2**20
 # Characters: `NAME-migrate-EPOCH` must be a Job's name, of at most 63.
 LONGEST_TOPOLOGY_NAME = 46
 
+# Of the snapshots of a schedule.
+MOST_KEPT_SNAPSHOTS = 1000
+
 # Characters of `NAME-CLASS`: its pods bear it as a label, with a hash of 10 behind it.
 LONGEST_STATEFUL_SET_NAME = 52

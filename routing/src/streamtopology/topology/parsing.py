@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
+from streamtopology.topology import other_words
 from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
+from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN
 from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     LEAST_STORAGE,
@@ -16,6 +18,7 @@ from streamtopology.topology.limits import (
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_INSTANCES,
+    MOST_KEPT_SNAPSHOTS,
     MOST_OPERATORS,
     MOST_PULL_SECRETS,
     MOST_SINKS,
@@ -51,6 +54,7 @@ from streamtopology.topology.values import (
     Restore,
     RestoreMode,
     Sink,
+    SnapshotSchedule,
     Source,
     Topology,
     Trigger,
@@ -65,6 +69,7 @@ _USER_CLASS = re.compile(USER_CLASS_PATTERN)
 # A place in a bucket; `.` and `..` are no names there.
 BUCKET_PATTERN = "s3://[a-z0-9][a-z0-9.-]*(?:/[.]*[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+/?"
 _BUCKET = re.compile(BUCKET_PATTERN)
+PLACE_EXPECTED = "an absolute path, file:///PATH or s3://BUCKET/PREFIX"
 ORIGIN_EXPECTED = f"expected {EMPTY}, or the checkpoint to copy: a path with a slash, such as ./backup, file:// or s3://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -130,6 +135,7 @@ SPEC_FIELDS = (
     "autoscale",
     "driver",
     "migration",
+    "snapshots",
 )
 
 
@@ -159,6 +165,7 @@ def _topology(name: str, place: Place) -> Topology:
         autoscale=autoscale,
         driver=_driver(spec["driver"]),
         migration=_migration(spec["migration"]),
+        snapshots=_snapshots(spec["snapshots"]) if spec["snapshots"].present else None,
     )
     parallelism = topology.default_parallelism
     operators = (replace(one, parallelism=parallelism) if one.follows_executors else one for one in topology.operators)
@@ -258,7 +265,10 @@ def _grouping(place: Place) -> Grouping:
         return Grouping(KEYLESS_POLICY)
     grouping = place.fields("policy", "key", "options")
     policy = grouping["policy"].text("the name of a grouping, such as auto", DEFAULT_POLICY)
-    return Grouping(policy, grouping["key"].texts("columns"), grouping["options"].free_options())
+    key = grouping["key"].texts("columns")
+    for twice in sorted({column for column in key if column and key.count(column) > 1}):
+        grouping["key"].wrong(f"found {twice!r} twice; name each column of the key once")
+    return Grouping(policy, tuple(dict.fromkeys(key)), grouping["options"].free_options())
 
 
 def _run(place: Place) -> str:
@@ -273,7 +283,7 @@ def _sink(place: Place) -> Sink:
     return Sink(
         name=sink["name"].name(),
         input=sink["input"].text("the name of an operator"),
-        format=sink["format"].choice(SINK_FORMATS),
+        format=sink["format"].choice(SINK_FORMATS, others=other_words.SINKS),
         options=sink["options"].string_options(),
     )
 
@@ -335,6 +345,17 @@ def _migration(place: Place) -> Migration:
     )
 
 
+def _snapshots(place: Place) -> SnapshotSchedule:
+    given = place.fields("schedule", "to", "keep")
+    schedule, keep = given["schedule"].text(CRON_EXPECTED), given["keep"]
+    if schedule and not re.fullmatch(CRON_PATTERN, schedule):
+        given["schedule"].expected(CRON_EXPECTED)
+    to = (_checkpoint(given["to"]) or "") if given["to"].present else given["to"].text(PLACE_EXPECTED)
+    if to and not to.startswith(("/", "file:///", "s3:")):
+        given["to"].expected(PLACE_EXPECTED)
+    return SnapshotSchedule(schedule, to, keep.whole(1, 1, MOST_KEPT_SNAPSHOTS) if keep.present else None)
+
+
 def _image_pull_secrets(place: Place) -> tuple[str, ...]:
     items = _at_most(place, "imagePullSecrets", MOST_PULL_SECRETS)
     return tuple(item.fields("name")["name"].text("the name of a Secret") for item in items)
@@ -363,7 +384,7 @@ def _positive_duration(place: Place, default: float) -> float:
 def _trigger(place: Place) -> Trigger:
     if not place.present:
         return Trigger()
-    fields = place.fields("interval", "availableNow", "latency")
+    fields = place.fields("interval", "availableNow", "latency", others=other_words.TRIGGERS)
     trigger = Trigger(
         interval_seconds=fields["interval"].quantity(parse_duration, Trigger.interval_seconds),
         available_now=fields["availableNow"].flag(Trigger.available_now),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -65,10 +65,17 @@ def did_you_mean(found: str, allowed: Iterable[str]) -> str:
     return "" if near is None else f"; did you mean {near!r}?"
 
 
-def one_of(found: str, allowed: Iterable[str], called: str = "allowed") -> str:
-    """The sentence for a word that is not among the allowed ones, with the nearest of them if it looks like a slip."""
+NO_OTHERS: Mapping[str, str] = {}
+
+
+def one_of(found: str, allowed: Iterable[str], called: str = "allowed", others: Mapping[str, str] = NO_OTHERS) -> str:
+    """The sentence for a word that is not among the allowed ones, with the nearest of them if it looks like a slip.
+
+    others: words of other systems, and what is said here in their place.
+    """
     names = list(allowed)
-    return f"found {found!r}, {called}: {', '.join(names) or 'nothing'}{did_you_mean(found, names)}"
+    here = f"; {others[found]}" if found in others else did_you_mean(found, names)
+    return f"found {found!r}, {called}: {', '.join(names) or 'nothing'}{here}"
 
 
 def concerns(path: str, other: str) -> bool:

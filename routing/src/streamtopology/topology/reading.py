@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from streamtopology.topology.limits import HIGHEST_PRICE, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.problems import Problem, one_of
+from streamtopology.topology.problems import NO_OTHERS, Problem, one_of
 from streamtopology.topology.quantities import QuantityError
 
 NAME_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -73,8 +73,8 @@ class Place:
         """Note that this is missing or of another kind than `what`."""
         self.wrong(f"found {_shown(self.value)}, expected {what}" if self.present else f"is missing, expected {what}")
 
-    def fields(self, *known: str) -> Mapping[str, Place]:
-        """The places of the known fields of a mapping; any other field is a problem.
+    def fields(self, *known: str, others: Mapping[str, str] = NO_OTHERS) -> Mapping[str, Place]:
+        """The places of the known fields of a mapping; any other field is a problem. others: as of `one_of`.
 
         Where there is no mapping at all that is the one problem: what is then read from its fields goes unheard.
         """
@@ -85,7 +85,7 @@ class Place:
         prefix = f"{self.path}." if self.path else ""
         for name in mapping:
             if name not in known:
-                self.problems.append(Problem(f"{prefix}{name}", f"unknown field: {one_of(str(name), known)}"))
+                self.problems.append(Problem(f"{prefix}{name}", f"unknown field: {one_of(str(name), known, others=others)}"))
         return {name: Place(mapping.get(name), f"{prefix}{name}", self.problems) for name in known}
 
     def items(self, what: str) -> list[Place]:
@@ -124,7 +124,7 @@ class Place:
             self.expected(what)
         return text
 
-    def choice(self, allowed: Sequence[str], default: str | None = None) -> str:
+    def choice(self, allowed: Sequence[str], default: str | None = None, others: Mapping[str, str] = NO_OTHERS) -> str:
         if not self.present and default is not None:
             return default
         if self.value is False and "Off" in allowed:
@@ -132,7 +132,7 @@ class Place:
         elif not isinstance(self.value, str):
             self.expected(f"one of {', '.join(allowed)}")
         elif self.value not in allowed:
-            self.wrong(one_of(self.value, allowed))
+            self.wrong(one_of(self.value, allowed, others=others))
         else:
             return self.value
         return default or allowed[0]

@@ -247,6 +247,15 @@ class Migration:
 
 
 @dataclass(frozen=True)
+class SnapshotSchedule:
+    """Copies of the checkpoint below `to`, at the times of `schedule` (`cron`). `keep`: how many of them; None: all."""
+
+    schedule: str
+    to: str
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
 class Rebalance:
     """Conditions of re-routing: `tolerance` is theta, the imbalance above which one is considered."""
 
@@ -304,6 +313,7 @@ class Topology:
     migration: Migration = Migration()
     on_remove: OnRemove = "fail"
     restore: Restore | None = None
+    snapshots: SnapshotSchedule | None = None
     image_pull_secrets: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -56,6 +56,9 @@ def to_manifest(topology: Topology) -> dict[str, object]:
             spec[name] = value
     if topology.restore is not None:
         spec["restore"] = {"from": topology.restore.origin, "mode": topology.restore.mode}
+    if topology.snapshots is not None:
+        kept = {} if topology.snapshots.keep is None else {"keep": topology.snapshots.keep}
+        spec["snapshots"] = {"schedule": topology.snapshots.schedule, "to": topology.snapshots.to} | kept
     if topology.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in topology.image_pull_secrets]
     if topology.spark_conf:

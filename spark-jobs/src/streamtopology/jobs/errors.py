@@ -84,8 +84,9 @@ class PartsDoNotFit(TopologyFailed):
         return (
             f"{text} in batch {self.batch}. By policy: auto several instances gathered them in batch {gathered}, and each part "
             "fits, so no single tuple can be set aside. Nothing of this batch was committed. Return to a batch before "
-            f"{gathered} with `streamtopology state rollback`, and set policy: mixed, by which the tuple that does not fit is "
-            "a bad tuple; or cast the column to DOUBLE in a map before the operator, and start with an empty checkpoint."
+            f"{gathered} with `streamtopology state rollback MANIFEST --to BATCH`, and set policy: mixed, by which the tuple "
+            "that does not fit is a bad tuple; or cast the column to DOUBLE in a map before the operator, and start "
+            "with an empty checkpoint."
         )
 
 

@@ -6,6 +6,7 @@ the counts and quantiles of every destination.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from streamtopology.jobs.runtime.topology_run import RunOptions
 from streamtopology.jobs.view.run_report import BASELINE, REROUTED, Checked
 from streamtopology.lab.bench.flights_data import make_flights
 from streamtopology.lab.demo.check import check_destinations, check_tails, count_flights
+from streamtopology.lab.demo.others_cpu import cpu_times, others_cores, others_text
 from streamtopology.topology import Topology, load
 
 MANIFEST = Path("examples/flights.yaml")
@@ -42,10 +44,14 @@ def run_demo(report_dir: Path, batches: int) -> int:
     make_flights(DATA, batches, ROWS_PER_BATCH, row_groups=ROW_GROUPS)
     options = RunOptions(Until(batches=batches), WORK_DIR)
     with Session(topology, MANIFEST.parent.resolve(), options, console) as session:
+        times = [cpu_times()]
         before = session.run(baseline)
+        times.append(cpu_times())
         ran = session.run(topology, MANIFEST)
+        times.append(cpu_times())
     checks = check_runs({BASELINE: baseline, REROUTED: topology})
     write_report(report_dir, ran, before, checks)
+    console.print(others_text(*map(others_cores, times, times[1:]), cores=os.cpu_count() or 1))
     return 0 if all(checked.check.equal for checked in checks) else 1
 
 

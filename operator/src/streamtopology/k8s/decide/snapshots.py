@@ -65,7 +65,8 @@ class SnapshotView:
 
     `checkpoint`: of the topology's last committed batch, "" before the first one. `job`: the snapshot's own; `pods`: that
     Job's, newest first. `not_created`: why the cluster creates no pod of it, "" where nothing is known. `rival`: an older
-    snapshot whose place this one would share, `holder`: a topology whose checkpoint that place is; "" without one.
+    snapshot whose place this one would share, `holder`: a topology whose checkpoint that place is; "" without one. `surplus`:
+    identity and place of the copies that go once this one is whole.
     """
 
     body: Object
@@ -78,6 +79,7 @@ class SnapshotView:
     rival: str
     now: float
     holder: str = ""
+    surplus: tuple[tuple[str, str], ...] = ()
 
     @property
     def status(self) -> Object:
@@ -92,12 +94,16 @@ class SnapshotView:
 
 @dataclass(frozen=True)
 class SnapshotDecision:
-    """`job`: to create, `withdrawn`: to delete, if any. `again_seconds`: until the next look, if it is due without a change."""
+    """`job`: to create, `withdrawn`: to delete, if any. `again_seconds`: until the next look, if it is due without a change.
+
+    `dropped`: the identities of copies that are gone; their snapshots go, too.
+    """
 
     status: Object
     job: Object | None = None
     withdrawn: Job | None = None
     again_seconds: float | None = None
+    dropped: tuple[str, ...] = ()
 
 
 def decide_snapshot(seen: SnapshotView, user: int | None) -> SnapshotDecision:
@@ -111,7 +117,7 @@ def decide_snapshot(seen: SnapshotView, user: int | None) -> SnapshotDecision:
     if (refused := _refused_place(seen, found)) is not None:
         return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, *refused))
     place = str(seen.body["spec"]["to"])
-    job = snapshot.job(seen.owner, found, seen.image or "", user, seen.checkpoint, place)
+    job = snapshot.job(seen.owner, found, seen.image or "", user, seen.checkpoint, place, seen.surplus)
     return SnapshotDecision(_status(seen, SnapshotPhase.PENDING, SnapshotReason.STARTING, "its Job is made"), job)
 
 
@@ -197,7 +203,8 @@ def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
     if job.done:
         at = f" as of batch {figures['batch']}" if "batch" in figures else ""
         text = f"{seen.owner.topology!r}{at} is in {place}; spec.restore.from takes it"
-        return SnapshotDecision(_status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures)
+        status = _status(seen, SnapshotPhase.COMPLETED, SnapshotReason.COMPLETED, text) | figures
+        return SnapshotDecision(status, dropped=_dropped(seen.pods))
     if job.failed:
         text = f"the Job {job.name} failed ({job.failed}){why}; correct that and create another snapshot"
         return SnapshotDecision(_status(seen, SnapshotPhase.FAILED, SnapshotReason.FAILED, text))
@@ -226,16 +233,23 @@ def _stranded(seen: SnapshotView, job: Job) -> SnapshotDecision:
 def _figures(seen: SnapshotView) -> dict[str, int]:
     """Batch and bytes of the copy, from its pod or as noted before: the pod may be deleted before its Job is done."""
     noted = {name: int(seen.status[name]) for name in ("batch", "bytes") if name in seen.status}
-    return _reported(seen.pods) or noted
+    report = _report(seen.pods)
+    return {name: int(report[name]) for name in ("batch", "bytes")} if report else noted
 
 
-def _reported(pods: tuple[Pod, ...]) -> dict[str, int]:
-    """Batch and bytes, as the pod that succeeded has reported them; empty where no pod is left to say."""
+def _dropped(pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    """The identities of the copies that the Job has deleted. Where no pod is left to say, the next Job's finds them gone."""
+    return tuple(map(str, _report(pods).get("dropped", ())))
+
+
+def _report(pods: tuple[Pod, ...]) -> Mapping[str, Any]:
+    """What the pod that succeeded has reported; empty where no pod is left to say."""
     for pod in pods:
         if pod.ended is not None and pod.ended.exit_code == 0:
             try:
                 report: Mapping[str, Any] = json.loads(pod.ended.message)
-                return {"batch": int(report["batch"]), "bytes": int(report["bytes"])}
+                if int(report["batch"]) >= 0 and int(report["bytes"]) >= 0:
+                    return report
             except (ValueError, KeyError, TypeError):  # a sidecar's, or cut off
                 continue
     return {}

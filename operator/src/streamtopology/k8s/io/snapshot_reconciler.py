@@ -10,6 +10,7 @@ from streamtopology.k8s import names
 from streamtopology.k8s.decide.observation import manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import Job, OwnedObject, Pod
 from streamtopology.k8s.decide.snapshot_events import events_of_snapshot
+from streamtopology.k8s.decide.snapshot_schedule import dropped_by, run_of, surplus
 from streamtopology.k8s.decide.snapshots import (
     LOOK_SECONDS,
     SnapshotReason,
@@ -29,6 +30,7 @@ from streamtopology.k8s.io.ownership import TopologyClaims
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.refusals import LASTING, LEFT_OVER_TRIES, TRIES
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch, topology_of
+from streamtopology.k8s.io.topology_body import key_of
 from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Topology
@@ -116,6 +118,8 @@ class SnapshotReconciler:
                 await self._make(decision.job, seen.owner)
             except (ApiError, NameTakenError) as error:
                 status, refused = self._reported(key, seen, error), error
+        for old in dropped_by(seen.body, decision.dropped, self._watch.bodies()):
+            await self._forget(old)
         if status != seen.status:
             await self._write(key, seen.body, status)
         if decision.again_seconds is not None:
@@ -133,6 +137,8 @@ class SnapshotReconciler:
         found = "; ".join(read) if isinstance(read, tuple) else read
         checkpoint = str(((topology or {}).get("status") or {}).get("checkpoint", ""))
         others = await self._topologies() if job is None and checkpoint else ()
+        schedule = found.snapshots if isinstance(found, Topology) else None
+        too_many = surplus(body, schedule and schedule.keep, self._watch.bodies(), others)
         return SnapshotView(
             body,
             found,
@@ -144,6 +150,7 @@ class SnapshotReconciler:
             rival_of(body, self._watch.bodies(), others),
             self._clock(),
             holder_of(body, others),
+            tuple((run_of(each), str(each["spec"]["to"])) for each in too_many),
         )
 
     async def _topologies(self) -> tuple[Object, ...]:
@@ -192,6 +199,16 @@ class SnapshotReconciler:
         log.info("snapshot %s: delete Job %s", key, job.name)
         try:
             await self._api.delete(names.JOB, key.namespace, job.name, job.uid)
+        except ApiError as error:
+            if error.status != 409:  # another uid
+                raise
+
+    async def _forget(self, old: Object) -> None:
+        """Delete a snapshot of a schedule whose copy is gone. One that is gone itself is fine."""
+        key = key_of(old)
+        log.info("snapshot %s: delete it, its schedule keeps newer ones", key)
+        try:
+            await self._api.delete(names.SNAPSHOT, key.namespace, key.name, old["metadata"]["uid"])
         except ApiError as error:
             if error.status != 409:  # another uid
                 raise

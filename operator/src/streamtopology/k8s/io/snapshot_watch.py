@@ -39,6 +39,7 @@ class SnapshotWatch:
         default_factory=lambda: defaultdict[TopologyKey, set[TopologyKey]](set)
     )
     _without: set[str | None] = field(default_factory=set[str | None])
+    _listed: set[str | None] = field(default_factory=set[str | None])
 
     def get(self, key: TopologyKey) -> Object | None:
         return self._bodies.get(key)
@@ -46,6 +47,10 @@ class SnapshotWatch:
     def bodies(self) -> Iterable[Object]:
         """All of them."""
         return list(self._bodies.values())
+
+    def is_current(self, namespace: str) -> bool:
+        """True if the snapshots of this namespace have been listed, so that one that is not known is not there."""
+        return not self._listed.isdisjoint({None, namespace})
 
     def wake(self, topology: TopologyKey) -> None:
         """Look at the snapshots of a topology that has changed, or one of whose objects has."""
@@ -85,6 +90,7 @@ class SnapshotWatch:
             try:
                 since = await self._list(api, namespace)
                 self._is_served(namespace)
+                self._listed.add(namespace)
                 failures = 0
                 async with no_sooner():
                     async for event in api.watch(names.SNAPSHOT, namespace, "", since):
@@ -97,7 +103,7 @@ class SnapshotWatch:
         since, present = "", set[TopologyKey]()
         async for page in api.pages(names.SNAPSHOT, namespace):
             for body in page.items:
-                self._saw(body)
+                self.saw(body)
                 present.add(key_of(body))
             since = page.version
         for key, body in list(self._bodies.items()):
@@ -110,9 +116,10 @@ class SnapshotWatch:
         if event["type"] == "DELETED":
             self.lost(key_of(body), body)
         elif event["type"] in ("ADDED", "MODIFIED"):
-            self._saw(body)
+            self.saw(body)
 
-    def _saw(self, body: Object) -> None:
+    def saw(self, body: Object) -> None:
+        """Take in a snapshot as a list, an event or our own call has it."""
         key = key_of(body)
         known = self._bodies.get(key)
         if known is None or version(known) < version(body):

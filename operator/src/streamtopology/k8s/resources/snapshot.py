@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from streamtopology.contract import environment as variables
@@ -21,12 +22,23 @@ DEADLINE_SECONDS = 86_400
 REPORT = "/dev/termination-log"
 
 
-def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoint: str, to: str) -> Object:
-    """The Job that copies `checkpoint` to `to`, with the driver's pod settings. `owner`: the snapshot; it goes with it."""
+def job(
+    owner: Owner,
+    topology: Topology,
+    image: str,
+    user: int | None,
+    checkpoint: str,
+    to: str,
+    dropped: Iterable[tuple[str, str]] = (),
+) -> Object:
+    """The Job that copies `checkpoint` to `to`, with the driver's pod settings. `owner`: the snapshot; it goes with it.
+
+    `dropped`: identity and place of the copies that it deletes once its own is whole.
+    """
     template = pod_template(
         owner,
         "snapshot",
-        _container(owner, topology, image, checkpoint, to),
+        _container(owner, topology, image, checkpoint, to, dropped),
         replace(with_pull_secrets(topology, topology.driver.pod), termination_grace_seconds=None),
         user=user,
         annotations={},
@@ -46,12 +58,15 @@ def job(owner: Owner, topology: Topology, image: str, user: int | None, checkpoi
     )
 
 
-def _container(owner: Owner, topology: Topology, image: str, checkpoint: str, to: str) -> Object:
+def _container(
+    owner: Owner, topology: Topology, image: str, checkpoint: str, to: str, dropped: Iterable[tuple[str, str]]
+) -> Object:
     run = owner.uid.replace("-", "")  # the copy of a Job that has to be made again is the same snapshot's
+    copied = ["streamtopology", "snapshot", "--checkpoint", checkpoint, "--to", to, "--run", run, "--report", REPORT]
     container: Object = {
         "name": "snapshot",
         "image": image,
-        "args": ["streamtopology", "snapshot", "--checkpoint", checkpoint, "--to", to, "--run", run, "--report", REPORT],
+        "args": [*copied, *(argument for old, place in dropped for argument in ("--drop", old, place))],
         "env": [
             {"name": variables.TOPOLOGY, "value": owner.topology},
             {"name": variables.NAMESPACE, "value": owner.namespace},

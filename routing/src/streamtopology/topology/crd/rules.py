@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from streamtopology.contract import environment
 from streamtopology.topology.checks import NO_CHECKPOINT
 from streamtopology.topology.crd.fields import Schema
+from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN
 from streamtopology.topology.limits import LONGEST_STATEFUL_SET_NAME, LONGEST_TOPOLOGY_NAME
-from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, USER_CLASS_PATTERN
+from streamtopology.topology.parsing import BUCKET_PATTERN, ORIGIN_EXPECTED, PLACE_EXPECTED, USER_CLASS_PATTERN
 from streamtopology.topology.pods import (
     LABEL_NAME_EXPECTED,
     LABEL_NAME_PATTERN,
@@ -256,6 +257,18 @@ BUCKET_RULE = telling(
     f"!self.startsWith('s3:') || self.matches('^{BUCKET_PATTERN}$')",
     sentence("found '%s', expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment", "self"),
     "expected s3://BUCKET/PREFIX; credentials and endpoint come from the environment",
+)
+
+PLACE_RULE = telling(
+    "self.startsWith('/') || self.startsWith('file:///') || self.startsWith('s3:')",
+    sentence(f"found '%s', expected {PLACE_EXPECTED}", "self"),
+    f"expected {PLACE_EXPECTED}",
+)
+
+CRON_RULE = telling(
+    f"self.matches('^{CRON_PATTERN}$')",
+    sentence(f"found '%s', expected {CRON_EXPECTED}", "self"),
+    f"expected {CRON_EXPECTED}",
 )
 
 CHECKPOINT_RULE = telling(

@@ -15,10 +15,6 @@ LONGEST_NAME = 54
 
 IMMUTABLE = rules.rule("self == oldSelf", "a snapshot is made once: create another one")
 NAME_RULE = rules.rule(f"size(self.metadata.name) <= {LONGEST_NAME}", f"expected a name of at most {LONGEST_NAME} characters")
-PLACE_RULE = rules.rule(
-    "self.startsWith('/') || self.startsWith('file:///') || self.startsWith('s3://')",
-    "expected an absolute path, file:///PATH or s3://BUCKET/PREFIX",
-)
 
 _COLUMNS = (
     ("Topology", "string", ".spec.topology", 0, "The topology that is copied"),
@@ -90,7 +86,7 @@ def _spec() -> Schema:
             "to": text(
                 "The place of the copy, which must be empty: an absolute path, file:// or s3://.",
                 1024,
-                **{"x-kubernetes-validations": [PLACE_RULE, rules.BUCKET_RULE]},
+                **{"x-kubernetes-validations": [rules.PLACE_RULE, rules.BUCKET_RULE]},
             ),
         },
         required=("topology", "to"),

@@ -31,6 +31,7 @@ from streamtopology.topology.limits import (
     MOST_GRACE_SECONDS,
     MOST_INPUTS,
     MOST_INSTANCES,
+    MOST_KEPT_SNAPSHOTS,
     MOST_OPERATORS,
     MOST_PULL_SECRETS,
     MOST_SINKS,
@@ -96,6 +97,7 @@ def spec_schema() -> Schema:
             "autoscale": autoscale(),
             "driver": _driver(),
             "migration": _migration(),
+            "snapshots": _snapshots(),
         },
         required=("sources", "operators", "executors"),
         rules=rules.spec_rules(),
@@ -152,6 +154,28 @@ def _migration() -> Schema:
             ),
         },
         defaulted=True,
+    )
+
+
+def _snapshots() -> Schema:
+    return mapping(
+        "Snapshots that the operator makes by itself: StreamTopologySnapshots, each of a batch that none before has.",
+        {
+            "schedule": text(
+                "When, in UTC, as cron: minute, hour, day of month, month, day of week (0 is Sunday).",
+                200,
+                **{"x-kubernetes-validations": [rules.CRON_RULE]},
+            ),
+            "to": text(
+                "Each copy gets a folder below: an absolute path, file:// or s3://.",
+                1000,
+                **{"x-kubernetes-validations": [rules.PLACE_RULE, rules.BUCKET_RULE]},
+            ),
+            "keep": whole(
+                "Whole copies that are kept; older ones of this schedule are deleted. All, if left out.", 1, MOST_KEPT_SNAPSHOTS
+            ),
+        },
+        required=("schedule", "to"),
     )
 
 

@@ -168,7 +168,7 @@ def findings_text(found: Sequence[Damage], before: Sequence[str] = ()) -> str:
     usable = found[0].usable
     todo = "no kept commit is whole: put the files back from a copy, or start with an empty checkpoint"
     if usable is not None:
-        todo = f"batch {usable} is whole: `streamtopology state rollback --to {usable}` goes back to it"
+        todo = f"batch {usable} is whole: `streamtopology state rollback MANIFEST --to {usable}` goes back to it"
     return "\n".join([*lines, todo])
 
 

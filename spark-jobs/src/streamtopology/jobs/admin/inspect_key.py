@@ -17,8 +17,8 @@ from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sources.text.text_values import integers
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.operators.partials import take_in
-from streamtopology.jobs.plan.as_of import plan_as_of
-from streamtopology.jobs.plan.dag import Dag, Node
+from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
+from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 from streamtopology.topology import load
 
@@ -33,7 +33,7 @@ def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_
     if commit is None:
         raise TopologyFailed(f"topology {topology.name!r} has not committed a batch yet: there is no state to show")
     plan = plan_as_of(checkpoint, commit)
-    node = _node(plan.compile(), operator)
+    node = _node(keyed_nodes(plan), operator)
     wanted = _key_batch(node, key)
     table = plan.epoch.routes[node.name].table
     keys = KeyColumns.from_arrow(wanted, node.key)
@@ -46,8 +46,7 @@ def describe_key(manifest: Path, operator: str | None, key: Sequence[str], work_
     return "\n".join([head, *(f"  {name}: {_text(value)}" for row in rows for name, value in row.items())])
 
 
-def _node(dag: Dag, operator: str | None) -> Node:
-    keyed = [node for node in dag.nodes if isinstance(node.state, KeyedStateSchema) and not node.is_partial]
+def _node(keyed: Sequence[Node], operator: str | None) -> Node:
     named = [node for node in keyed if operator in (None, node.operator)]
     if len(named) != 1:
         names = ", ".join(node.operator for node in keyed)

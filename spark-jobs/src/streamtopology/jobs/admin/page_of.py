@@ -94,6 +94,6 @@ def _read(file: Path) -> Mapping[str, Any]:
         page = json.loads(file.read_text(encoding="utf-8"))
         return read_page(page).to_wire()
     except FileNotFoundError:
-        raise WrongUse(f"{file} is not there: name a folder that `streamtopology run --report` wrote") from None
+        raise WrongUse(f"{file} is not there: name a folder that `streamtopology run MANIFEST --report DIR` wrote") from None
     except (OSError, ValueError, StreamTopologyError) as wrong:
         raise WrongUse(f"{file} cannot be shown: {wrong}; run with --report again") from wrong

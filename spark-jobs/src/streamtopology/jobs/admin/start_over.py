@@ -79,6 +79,14 @@ def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
     return Leftovers(checkpoint, outputs, kept, others, is_linked)
 
 
+def delete_copy(uri: str, topology: str, run: str) -> None:
+    """Delete the copy of a checkpoint that has this identity. A place with anything else, or nothing, is left as it is."""
+    if open_store(uri).exists(HEADER):
+        copy = Checkpoint.to_delete(uri)
+        if (copy.topology, copy.run) == (topology, run):
+            Leftovers(copy, (), (), (), is_linked=False).delete()
+
+
 def held_text(work_dir: Path) -> str:
     """Return a line for each checkpoint of `work_dir` on the disk space that it holds, the largest first."""
     folders = (header.parent for header in work_dir.glob(f"*/checkpoint/{HEADER}"))

@@ -27,6 +27,7 @@ def watermark_text(uri: str) -> str:
         f"watermark     {_shown(commit.watermark_after)}",
         f"closed until  {_shown(closed_until(commit, checkpoint.batch_records(commit.batch)))}",
         *(f"newest        {_shown(time)} in {name}" for name, time in sorted(commit.max_event_times.items())),
+        *(f"silent since  {_shown(time)} by the clock: {name}" for name, time in sorted(commit.silent_since.items())),
     ]
     return "\n".join(lines)
 
@@ -60,7 +61,7 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     return (
         f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
-        f"to take it back: `streamtopology state rollback --to {commit.batch}`"
+        f"to take it back: `streamtopology state rollback MANIFEST --to {commit.batch}`"
     )
 
 

@@ -125,7 +125,9 @@ class Checkpoint:
     def attached(store: Store) -> Checkpoint:
         """Open the checkpoint in `store`, of any topology."""
         if not store.exists(retention.HEADER):
-            raise CheckpointError(f"there is no checkpoint at {store.uri}; it is made by the first `streamtopology run`")
+            raise CheckpointError(
+                f"there is no checkpoint at {store.uri}; it is made by the first `streamtopology run MANIFEST`"
+            )
         return Checkpoint(
             store, records.from_bytes(records.Header, store.read(retention.HEADER), f"{store.uri}/{retention.HEADER}")
         )

@@ -23,7 +23,7 @@ RECORD_FORMAT = 1
 # The field by which a record is known from those of versions before 0.1.0, which had another and counted formats, too.
 _KIND = "kind"
 
-_REMEDY = "start over with `streamtopology run --fresh` or an empty `checkpoint`, or stay with that version"
+_REMEDY = "start over with `streamtopology run MANIFEST --fresh` or an empty `checkpoint`, or stay with that version"
 
 Record = TypeVar("Record")
 
@@ -100,8 +100,8 @@ class CommitRecord:
     end: where it ends in the sources. switch: the state of a gradual switch to its epoch; None for a switch as a whole.
     partials: by node, parts of keys' state that the next batch takes in.
     within_range: later batches read the rest of what Spark planned; until then the watermark stays that before the range.
-    state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times (by source): epoch
-    seconds.
+    state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times and silent_since (by
+    partition of a source): epoch seconds; the last is of polls that found nothing since the newest event time.
     """
 
     batch: int
@@ -117,6 +117,7 @@ class CommitRecord:
     end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     within_range: bool = field(default=False, metadata=SPARSE)
+    silent_since: Mapping[str, AnyFloat] = field(default_factory=dict[str, float], metadata=SPARSE)
 
     @property
     def epochs(self) -> tuple[int, ...]:

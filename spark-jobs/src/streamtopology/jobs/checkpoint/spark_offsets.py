@@ -25,6 +25,10 @@ class SparkOffsets:
         self._offsets = query / "offsets"
         self._counted = query / "commits"
 
+    def newest(self) -> int:
+        """The newest batch that Spark has planned; -1: none."""
+        return max(_numbers(self._offsets), default=-1)
+
     def of_batch(self, number: int) -> str | None:
         """Spark's record of where a batch ends in all sources; None if there is none."""
         return _text(self._offsets / str(number))
@@ -69,7 +73,7 @@ class SparkOffsets:
         know of several and count none.
         """
         done = max([last, *_numbers(self._counted)])
-        return done + 2 if max(_numbers(self._offsets), default=-1) > done + 1 else None
+        return done + 2 if self.newest() > done + 1 else None
 
     def _drop_from(self, first: int | None) -> bool:
         """Delete all records of batches from `first` on; Spark plans them again."""

@@ -45,12 +45,17 @@ def migrate(checkpoint: str, epoch: int) -> int:
 @click.option("--to", required=True, metavar="URI", help="The place of the copy.")
 @click.option("--run", required=True, metavar="ID", help="The copy's identity; a whole copy that has it is only reported.")
 @click.option("--report", required=True, type=click.Path(path_type=Path), help="The file for batch and bytes, as JSON.")
-def snapshot(checkpoint: str, to: str, run: str, report: Path) -> int:
-    """Copy a checkpoint as `state clone` does, and report its batch and size."""
+@click.option("--drop", nargs=2, multiple=True, metavar="ID URI", help="An older copy to delete once this one is whole.")
+def snapshot(checkpoint: str, to: str, run: str, report: Path, drop: tuple[tuple[str, str], ...]) -> int:
+    """Copy a checkpoint as `state clone` does, delete older copies, and report batch, size and the copies that are gone."""
+    from streamtopology.jobs.admin.start_over import delete_copy
     from streamtopology.jobs.checkpoint import Checkpoint, open_store
     from streamtopology.jobs.checkpoint.copying import copy_checkpoint
 
     original = Checkpoint.attach(checkpoint)
     made = copy_checkpoint(original, open_store(to), original.topology, run=run)
-    report.write_text(json.dumps({"batch": made.batch, "bytes": made.bytes}), encoding="utf-8")
+    for old, place in drop:
+        delete_copy(place, original.topology, old)
+    dropped = [old for old, _ in drop]
+    report.write_text(json.dumps({"batch": made.batch, "bytes": made.bytes, "dropped": dropped}), encoding="utf-8")
     return SUCCESS

@@ -76,7 +76,9 @@ def clone(manifest: Path, target: str, topology: str | None, work_dir: Path) -> 
 
 @state.command()
 @parameters.manifest
-@click.option("--to", "batch", type=BATCH, required=True, help="The batch to return to; see `state check`.")
+@click.option(
+    "--to", "batch", type=BATCH, required=True, help="The batch to return to; `streamtopology state check MANIFEST` names one."
+)
 @parameters.work_dir
 def rollback(manifest: Path, batch: int, work_dir: Path) -> int:
     """Return to an earlier batch; later batches are read again."""

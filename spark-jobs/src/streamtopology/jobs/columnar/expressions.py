@@ -22,6 +22,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.columnar.empty import empty_table
+from streamtopology.jobs.columnar.spark_functions import in_place_of
 from streamtopology.jobs.columnar.sql_casts import MACROS, NOT_UTF8, OF_UNKNOWN_TYPE, bytes_as_text, with_casts_of_spark
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
 
@@ -139,6 +140,19 @@ def _output_schema(schema: pa.Schema, select: tuple[str, ...], where: str | None
     if twice:
         raise ExpressionError(f"two expressions of {list(select)} give a column {twice[0]!r}; name them with AS")
     return found
+
+
+def left_out(batch: pa.RecordBatch, select: Sequence[str], where: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """`columns` of the result that `project` would have of the rows that `where` leaves out; NULL where that fails.
+
+    The other expressions of `select` are not evaluated. Raises ExpressionError.
+    """
+    wanted = ", ".join(f"TRY({quoted(name)}) AS {quoted(name)}" for name in columns)
+    others = f"NOT COALESCE(CAST(({where}\n) AS BOOLEAN), FALSE)"
+    try:
+        return _query(batch, f"SELECT {wanted}\nFROM ({_sql(select, others)})")
+    except duckdb.Error as error:
+        raise _named(batch, select, where, error) from error
 
 
 def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
@@ -315,12 +329,15 @@ def _with_tables(tables: Mapping[str, pa.Table | pa.RecordBatch]) -> Iterator[du
 
 
 def _check_row_by_row(empty: pa.Table, select: Sequence[str], where: str | None) -> None:
-    mixing = _mixing_steps({_TABLE: empty}, _sql(select, where), _ACROSS_ROWS + _OTHER_TABLES)
-    if mixing:
-        raise ExpressionError(
-            f"{_shown(select, where)} looks at several rows at once ({mixing[0]}); an expression sees one tuple at a "
-            "time, aggregates are operators of their own"
-        )
+    for text in [*select, *([] if where is None else [f"({where}\n)"])]:
+        mixing = _mixing_steps({_TABLE: empty}, _sql([text], None), _ACROSS_ROWS + _OTHER_TABLES)
+        if mixing:
+            about = text if text in select else where
+            raise ExpressionError(
+                f"expression {about!r} looks at several rows at once ({mixing[0]}), and an expression sees one tuple at a "
+                "time: name here what is added up, and let an operator with run: aggregate or window-aggregate sum that column",
+                about,
+            )
 
 
 def _mixing_steps(tables: Mapping[str, pa.Table], sql: str, kinds: Sequence[str]) -> list[str]:
@@ -343,10 +360,20 @@ def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | 
         if again is not None:
             row = f", in the row {_first_at_fault(rows, one, condition)}" if NOT_UTF8 in str(again) else ""
             columns = ", ".join(rows.schema.names)
-            return ExpressionError(
-                f"expression {condition or one[0]!r}: {_first_line(again)}{row} (columns: {columns})", condition or one[0]
-            )
+            text = condition or one[0]
+            why = _word_of_sql(rows, one, condition, again) or in_place_of(text, again) or f"{_first_line(again)}{row}"
+            return ExpressionError(f"expression {text!r}: {why} (columns: {columns})", text)
     return ExpressionError(f"{_shown(select, where)}: {_first_line(error)}")
+
+
+def _word_of_sql(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error) -> str | None:
+    """The remedy where an expression does not parse only because a column has the name of a word of SQL, such as `at`."""
+    for name in rows.schema.names if isinstance(error, duckdb.ParserException) else ():
+        bare = re.compile(rf"""(?<![\w"'.]){re.escape(name)}(?![\w"'(])""", re.IGNORECASE)
+        one, condition = [bare.sub(quoted(name), text) for text in select], where and bare.sub(quoted(name), where)
+        if not isinstance(_fault(rows, one, condition), duckdb.ParserException):
+            return f"{name} is a word of SQL, too: write the column as {quoted(name)}"
+    return None
 
 
 def _alone(select: Sequence[str], where: str | None) -> list[tuple[list[str], str | None]]:

@@ -8,8 +8,9 @@ docs/guide/casts.md has what is equal to Spark and what is not.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import duckdb
@@ -74,8 +75,14 @@ def _text_of(expression: dict[str, Any]) -> str:
     return _parsed("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree)).removeprefix("SELECT ")
 
 
+@cache
+def _parser(process: int) -> duckdb.DuckDBPyConnection:
+    """The process's own database: it does not survive a fork, and a new one for each text takes tens of milliseconds."""
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
 def _parsed(statement: str, text: str) -> str:
-    with duckdb.connect(":memory:") as connection:
+    with _parser(os.getpid()).cursor() as connection:
         row = connection.execute(statement, [text]).fetchone()
     assert row is not None
     return row[0]

@@ -99,8 +99,7 @@ class BatchLoop:
             plan = ExecutionPlan.from_json(self.checkpoint.read_epoch(commit.epoch))
             self.progress.commit, self.progress.plan = commit, plan
             attempts = self.checkpoint.batch_records(commit.batch)
-            closed = closed_until(commit, attempts)
-            self.watermarks.restore(commit.max_event_times, commit.watermark_after, closed, commit.within_range)
+            self.watermarks.restore(commit, closed_until(commit, attempts))
             for record in attempts:
                 self.progress.knowledge.restore(record.chooser_loads)
             self.publisher.publish_again(commit, plan.topology)
@@ -387,6 +386,7 @@ class BatchLoop:
             end=batch.input.end,
             partials=results.partials,
             within_range=not batch.input.is_whole,
+            silent_since=self.watermarks.silent_since(),
         )
         if not self.checkpoint.commit(commit):
             raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")

@@ -5,14 +5,17 @@ of the previous batch. It is fixed before the batch, so that a retried batch clo
 
 Each partition of a Kafka source has its own watermark, because its partitions are read at different speeds. Any other
 source has one. A partition in which polls find nothing for its source's idle timeout no longer holds the others back:
-one silent partition would otherwise keep every window open.
+one silent partition would otherwise keep every window open. Silence lasts through restarts: a job that cron starts once
+a day polls once in each run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from streamtopology.jobs.checkpoint import CommitRecord
 from streamtopology.jobs.columnar.event_times import FIRST_SECOND, LAST_SECOND, is_event_time
 from streamtopology.topology import Source
 
@@ -24,7 +27,9 @@ WHOLE = ""
 
 
 class Poll(NamedTuple):
-    """The moment at which the sources were asked for a batch's rows: between `after` and `before`, monotonic seconds."""
+    """The moment at which the sources were asked for a batch's rows: between `after` and `before`, epoch seconds by a clock
+    that is never set while the process lives.
+    """
 
     after: float
     before: float
@@ -52,18 +57,14 @@ class Watermarks:
         self._closed_until: float | None = None
         self._within_range = False
 
-    def restore(
-        self, newest: Mapping[str, float], watermark: float | None, closed_until: float | None, within_range: bool = False
-    ) -> None:
-        """Restore what the newest commit has: `newest` in the form that `newest` returns, the watermark after its batch, and
-        the one by which the batch closed windows. `within_range`: the batch was not the last one of its planned range.
-        """
+    def restore(self, commit: CommitRecord, closed_until: float | None) -> None:
+        """Restore what the newest commit has. `closed_until`: the watermark by which its batch closed windows."""
         self._closed_until = closed_until
-        self._watermark = _latest(watermark, closed_until)
-        times = {_Partition(*_parted(name)): time for name, time in newest.items()}
-        self._newest = {partition: time for partition, time in times.items() if partition.source in self._marks}
-        self._within_range = within_range
-        if not within_range:
+        self._watermark = _latest(commit.watermark_after, closed_until)
+        self._newest = self._by_partition(commit.max_event_times)
+        self._silent_since = self._by_partition(commit.silent_since)
+        self._within_range = commit.within_range
+        if not commit.within_range:
             self._move()
 
     def advance(self, seen: Mapping[str, Mapping[str, float]], poll: Poll | None) -> None:
@@ -100,7 +101,20 @@ class Watermarks:
 
     def newest(self) -> dict[str, float]:
         """Return the newest event time by partition: `source`, or `source/topic/partition`."""
-        return {"/".join(part for part in partition if part != WHOLE): time for partition, time in self._newest.items()}
+        return {_joined(partition): time for partition, time in self._newest.items()}
+
+    def silent_since(self) -> dict[str, float]:
+        """Return the epoch second of the first poll in vain since the newest event time, by partition as `newest` names it."""
+        return {_joined(partition): time for partition, time in self._silent_since.items()}
+
+    def held_back_by(self) -> list[str]:
+        """Return the silent partitions, as `newest` names them, without which the watermark would be further."""
+        counted = self._known() - self._idle
+        without = self._held_by(counted - self._silent_since.keys())
+        if without is None or (self._watermark is not None and without <= self._watermark):
+            return []
+        behind = (partition for partition in counted & self._silent_since.keys() if self._held(partition) < without)
+        return sorted(_joined(partition) for partition in behind)
 
     def current(self) -> float | None:
         """Return the watermark; None if some source that still counts has shown no event time yet."""
@@ -126,7 +140,7 @@ class Watermarks:
             self._newest.pop(_Partition(partition.source, WHOLE), None)  # of a source that had another format
 
     def _found_nothing(self, partition: _Partition, poll: Poll) -> None:
-        since = self._silent_since.setdefault(partition, poll.before)
+        since = self._silent_since[partition] = min(self._silent_since.get(partition, poll.before), poll.before)
         if poll.after - since >= self._marks[partition.source].idle_seconds:
             self._idle.add(partition)
 
@@ -136,11 +150,23 @@ class Watermarks:
         return {*self._newest, *(_Partition(source, WHOLE) for source in self._marks if source not in seen)}
 
     def _move(self) -> None:
-        counted = self._known() - self._idle
-        if not counted or not counted <= self._newest.keys():
-            return
-        held = min(self._newest[partition] - self._marks[partition.source].delay_seconds for partition in counted)
-        self._watermark = _latest(self._watermark, max(held, FIRST_SECOND))
+        self._watermark = _latest(self._watermark, self._held_by(self._known() - self._idle))
+
+    def _held_by(self, counted: set[_Partition]) -> float | None:
+        """The watermark of these partitions; None if there is none, or if one has shown no event time."""
+        held = min((self._held(partition) for partition in counted), default=-math.inf)
+        return None if held == -math.inf else max(held, FIRST_SECOND)
+
+    def _held(self, partition: _Partition) -> float:
+        return self._newest.get(partition, -math.inf) - self._marks[partition.source].delay_seconds
+
+    def _by_partition(self, times: Mapping[str, float]) -> dict[_Partition, float]:
+        named = {_Partition(*_parted(name)): time for name, time in times.items()}
+        return {partition: time for partition, time in named.items() if partition.source in self._marks}
+
+
+def _joined(partition: _Partition) -> str:
+    return "/".join(part for part in partition if part != WHOLE)
 
 
 def _parted(name: str) -> tuple[str, str]:

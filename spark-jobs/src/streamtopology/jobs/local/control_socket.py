@@ -71,7 +71,10 @@ def the_running() -> str:
         raise NotRunning("no topology runs here under this user; start one with: streamtopology run FILE")
     if len(running) > 1:
         names = ", ".join(running)
-        raise NotRunning(f"several topologies run here: {names}; name one of them: stop NAME, top NAME, or --topology NAME")
+        raise NotRunning(
+            f"several topologies run here: {names}; "
+            "name one of them, as in: streamtopology stop NAME; resize and scale take --topology NAME"
+        )
     return running[0]
 
 

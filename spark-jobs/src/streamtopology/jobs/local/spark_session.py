@@ -33,6 +33,8 @@ LOCAL_DRIVER = {
 }
 
 
+# The file of what Spark logs in the driver's JVM, beside the folders of clusters. It outlives these.
+DRIVER_LOG = "spark.log"
 NO_JARS: Mapping[str, str] = {}
 # Characters of a folder in which a socket's path is not too long: the system knows 107.
 _SHORT = 60
@@ -54,7 +56,8 @@ def start_local_jvm(directory: Path, jars: Mapping[str, str] = NO_JARS) -> None:
     for folder in (_scratch[0].parent, _scratch[0]):  # again after the end of its first cluster
         folder.mkdir(mode=0o700, exist_ok=True)
     os.environ.update(spelling())
-    options = f"{shlex.quote(temporary_folder(_scratch[0]))} {LOCAL_DRIVER[_DRIVER_OPTIONS]}"
+    own = (temporary_folder(_scratch[0]), f"-Dstreamtopology.log={directory.parent / DRIVER_LOG}")
+    options = f"{shlex.join(own)} {LOCAL_DRIVER[_DRIVER_OPTIONS]}"
     start_driver_jvm({**LOCAL_DRIVER, **jars, _DRIVER_OPTIONS: options}, to_stderr)
 
 

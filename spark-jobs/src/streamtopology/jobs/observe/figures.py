@@ -156,6 +156,29 @@ def _median_of(shares: Sequence[Mapping[tuple[str, str], float]], edge: tuple[st
     return median(seen) if seen else None
 
 
+def speed_change(history: History, baseline: History | None) -> float | None:
+    """The rows that a busy second of an executor processed of the heaviest operator, against those of `baseline`.
+
+    Without a baseline: in the last third of the run against before the first re-routing. The median of the executors that had
+    rows in both; None without any. Routing gives an executor more rows or fewer, so this changes with the machine.
+    """
+    before, after = (after_warmup(baseline), after_warmup(history)) if baseline else _before_and_after(history)
+    heaviest = heaviest_operators(history)
+    if not heaviest:
+        return None
+    past, now = (_speeds(part, heaviest[0]) for part in (before, after))
+    return median(now[slot] / past[slot] for slot in past.keys() & now.keys()) if past.keys() & now.keys() else None
+
+
+def _speeds(batches: Sequence[BatchOutcome], operator: str) -> Mapping[int, float]:
+    """By slot, the rows a busy second of the operator's instances there."""
+    rows, seconds = defaultdict[int, int](int), defaultdict[int, float](float)
+    for report in (report for batch in batches for report in reports_of(batch, operator)):
+        rows[report.slot] += report.rows
+        seconds[report.slot] += report.busy_seconds
+    return {slot: count / seconds[slot] for slot, count in rows.items() if count and seconds[slot] > 0}
+
+
 def _before_and_after(history: History) -> tuple[Sequence[BatchOutcome], Sequence[BatchOutcome]]:
     """The batches before the first re-routing (without one: after warm-up), and the last third, as far as they are kept."""
     batches, first = history.batches, history.first_change

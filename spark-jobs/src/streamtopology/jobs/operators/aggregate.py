@@ -64,7 +64,9 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
 
 def _likely(call: re.Match[str] | None) -> str:
     """The end of a sentence about a call that is not allowed: the one that is probably meant, or nothing."""
-    if call is None or call[1] in FUNCTIONS:
+    if call is None:
+        return "; for an expression give it a name before, in the source's select or a map, and aggregate that column"
+    if call[1] in FUNCTIONS:
         return ""
     function = _OTHER_NAMES.get(call[1].lower()) or nearest(call[1], FUNCTIONS)
     return "" if function is None else f"; did you mean {function}({call[2]})?"

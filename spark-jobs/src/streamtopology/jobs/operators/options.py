@@ -66,8 +66,8 @@ def key_schema(
 ) -> pa.Schema:
     """Names and types of the key columns, which must agree in all inputs that have all columns of these names.
 
-    An input may have its key under another name (`inputs: [{from: a, key: id}]`), see `Operator.renamed_keys`; its tuples
-    carry their keys all the same, and a column that it has of the key's name is one like others.
+    An input may have its key under another name (`inputs: [{from: a, key: id}]`): `renamed` is then
+    `self.renamed_keys`. Its tuples carry their keys all the same, and its column of the key's name is one like others.
     Raises OptionError without a key, and for key columns that are missing or differ.
 
     >>> readings = pa.schema([("sensor", pa.int32()), ("celsius", pa.float64())])

@@ -67,7 +67,7 @@ class TupleOperator(Operator):
     ...     fields = (Field("times", np.int64),)
     ...     output = pa.schema([("sensor", pa.int64()), ("times", pa.int64())])
     ...     def process_tuple(self, row, state):
-    ...         state["times"] += row["celsius"] > 30
+    ...         state["times"] += row["celsius"] is not None and row["celsius"] > 30
     ...         return {"sensor": row["sensor"], "times": state["times"]}
     >>> operator, batch = Above(), pa.record_batch({"sensor": [7, 7], "celsius": [31.0, 32.0]})
     >>> _ = operator.prepare({"readings": batch.schema}, ("sensor",))

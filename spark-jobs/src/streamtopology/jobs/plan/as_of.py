@@ -18,6 +18,11 @@ def plan_as_of(checkpoint: Checkpoint, commit: CommitRecord) -> ExecutionPlan:
     return plan.mixed_with(before, commit.switch)
 
 
+def keyed_nodes(plan: ExecutionPlan) -> list[Node]:
+    """The nodes whose state of keys can be looked up; partial results are not."""
+    return [node for node in plan.compile().nodes if isinstance(node.state, KeyedStateSchema) and not node.is_partial]
+
+
 def node_state(checkpoint: Checkpoint, commit: CommitRecord, node: Node) -> pa.Table | None:
     """The state of all keys of a node, over all instances and with the parts on their way there; None if there is none yet."""
     assert node.state is not None

@@ -7,7 +7,6 @@ pinned tasks, and not Spark's scheduler, decide where rows are read.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -111,6 +110,10 @@ class TopologyQuery:
         self._running: Future[None] | None = None
         self._took: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._between: deque[float] = deque(maxlen=_RECENT_BATCHES)
+        self._epoch = time.time() - time.monotonic()
+        self._started_at = 0.0
+        self._planned_before = -1
+        self._newest_poll: Poll | None = None
         self._released_at: float | None = None
         self._batches_left: int | None = None
         self._parts = PartPrefetch(lambda: driver.reading_seconds)
@@ -154,6 +157,7 @@ class TopologyQuery:
                 self._driver.notify(f"{unread_text(late)}: their rows will be late, as all windows close now")
             if has_ended or is_final:
                 self._driver.drain(for_good=is_final)
+                self._report_held_back(is_final)
             elif self._driver.has_gathered:  # all that was read is in state and sinks when a run has stopped
                 self._driver.batch_without_rows()
 
@@ -241,13 +245,13 @@ class TopologyQuery:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._trigger.interval_seconds} seconds")
+        self._planned_before = SparkOffsets(self._folder.path / "spark").newest()
+        self._started_at, self._newest_poll = time.monotonic(), None
         return writer.start()
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         """Run a batch; Spark calls this and counts the batch as done unless it raises."""
-        poll = Poll(-math.inf if self._released_at is None else self._released_at, time.monotonic())
-        if self._released_at is not None:
-            self._between.append(poll.before - poll.after)
+        poll = self._poll(spark_batch)
         with self._in_callback:
             self._prepared.wait()
             self._prefetch(lambda: self._ranges.foresee(spark_batch))
@@ -262,6 +266,21 @@ class TopologyQuery:
                 if not (self._reads_rows and self._has_failed()):  # Spark replays rows only of a batch that is not done for it
                     return
         self._turn_away()
+
+    def _poll(self, spark_batch: int) -> Poll | None:
+        """Return when Spark asked the sources for the rows of its batch; None if that was before this query.
+
+        A query that ends with its input asks once, where it starts.
+        """
+        now, released = time.monotonic(), self._released_at
+        if released is not None:
+            self._between.append(now - released)
+        if spark_batch <= self._planned_before:
+            return None
+        if self._newest_poll is None or not self._available_now:
+            after = self._started_at if released is None else released
+            self._newest_poll = Poll(self._epoch + after, self._epoch + now)
+        return self._newest_poll
 
     def _turn_away(self) -> None:
         """Leave a batch to the next run: Spark begins it while the query stops, or after a failure.
@@ -330,6 +349,13 @@ class TopologyQuery:
             self._driver.notify(
                 f"source {source!r}: {files[0]}{others} was changed after it was read, and rows that came into it since then "
                 "are not read; write them to a file of another name"
+            )
+
+    def _report_held_back(self, is_final: bool) -> None:
+        for name in () if is_final else self._driver.watermarks.held_back_by():
+            self._driver.notify(
+                f"{name} has no new rows and holds the watermark back: windows wait for it. It holds back no longer once two "
+                "polls, of this run or later ones, have found nothing in it at least its watermark.idleTimeout apart"
             )
 
     def _report_groups(self, spark_batch: int) -> None:

@@ -31,6 +31,7 @@ from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
+from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
 from streamtopology.jobs.rerouting.router import InProcessRouter
@@ -328,6 +329,7 @@ def left_behind(checkpoint: Checkpoint, topology: Topology, base_dir: Path, unre
         unread=unread,
         closed=commit is not None and commit.watermark_after == END_OF_TIME,
         dead_letters=checkpoint.where(DEAD_LETTERS),
+        keyed_operators=() if commit is None else [node.operator for node in keyed_nodes(plan_as_of(checkpoint, commit))],
     )
 
 

@@ -232,7 +232,8 @@ def _too_large(files: DataFiles, rows: int) -> list[str]:
     source = os.path.join(str(source), "*") if os.path.isdir(str(source)) else str(source)
     sql = f"COPY (FROM {sql_text(source)}) TO {sql_text(target)} (FORMAT parquet, ROW_GROUP_SIZE 100000, ROW_GROUPS_PER_FILE 1)"
     command = f"mkdir -p build && python -c {shlex.quote(f'import duckdb; duckdb.sql({sql!r})')}"
-    return [f"a batch takes whole files, here of about {rows:,} rows: large; cut them with {command}, then init {target}"]
+    cut = f"cut them with {command}, then: streamtopology init {target}"
+    return [f"a batch takes whole files, here of about {rows:,} rows: large; {cut}"]
 
 
 def _spec(files: DataFiles, options: dict[str, Option], schema: str | None) -> SourceSpec:

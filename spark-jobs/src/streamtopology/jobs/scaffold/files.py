@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -178,7 +179,7 @@ def _folder_notes(folder: str, chosen: list[str], others: list[str]) -> Iterator
     below = list(dict.fromkeys(Path(os.path.relpath(path, folder)).parts[0] for path in chosen))
     if len(below) > 1 and not parts and os.path.dirname(chosen[0]) != folder:
         one = os.path.normpath(os.path.join(folder, below[0]))
-        yield f"read as one: the folders {joined(below)}; for the data of one of them: streamtopology init {one}"
+        yield f"read as one: the folders {joined(below)}; for the data of one of them: streamtopology init {shlex.quote(one)}"
     if parts:
         yield f"{', '.join(parts)}: only in the names of folders, not in the files, so no column"
 

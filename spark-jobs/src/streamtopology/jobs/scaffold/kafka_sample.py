@@ -101,5 +101,5 @@ def _of_messages(title: str, messages: pa.Table, options: Mapping[str, str]) -> 
     table["partition"] = messages.column("partition").combine_chunks()
     table["timestamp"] = messages.column("timestamp").combine_chunks()
     expressions |= {"partition": '"partition"', "timestamp": '"timestamp"'}
-    notes = ("the values are no JSON objects: an operator of your own can read them (streamtopology new-operator)",)
+    notes = ("the values are no JSON objects: an operator of your own can read them (streamtopology new-operator NAME)",)
     return Sample("kafka", title, pa.table(table), dict(options), (), expressions, notes=notes)

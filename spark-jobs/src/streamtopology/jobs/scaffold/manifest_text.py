@@ -83,7 +83,7 @@ def _lines(
 
 
 def _head(sample: Sample, command: str) -> Iterator[str]:
-    yield f"# Written by `streamtopology init` from a sample: {_one_line(sample.title)}."
+    yield f"# Written by `streamtopology init DATA` from a sample: {_one_line(sample.title)}."
     for note in sample.notes[:MOST_NOTES]:
         yield f"# {_one_line(note)}"
     if len(sample.notes) > MOST_NOTES:

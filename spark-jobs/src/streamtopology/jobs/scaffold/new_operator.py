@@ -43,10 +43,10 @@ class $name(TupleOperator):
         return self.output
 
     def process_tuple(self, row: dict[str, Any], state: Any) -> dict[str, Any] | None:
-        if row[self.column] is None or row[self.column] <= self.limit:
-            return None
-        state["above"] += 1
-        return {**{name: row[name] for name in self.output.names[:-1]}, "above": state["above"]}
+        value = row[self.column]  # None for NULL; NaN is above no limit
+        if value is not None and value > self.limit:
+            state["above"] += 1
+            return {**{name: row[name] for name in self.output.names[:-1]}, "above": state["above"]}
 ''')
 
 _TEST = Template('''\

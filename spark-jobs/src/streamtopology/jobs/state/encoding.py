@@ -35,8 +35,8 @@ _MOST = 1 << 50
 Read = Callable[[int, int], bytes | memoryview]
 
 _WHAT_TO_DO = (
-    "`streamtopology state check` names all such files and the batch to roll back to; else put the file back from a copy of "
-    "the checkpoint, or start with an empty one (the sources are read from their start again)"
+    "`streamtopology state check MANIFEST` names all such files and the batch to roll back to; else put the file back "
+    "from a copy of the checkpoint, or start with an empty one (the sources are read from their start again)"
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from math import prod
 from operator import index
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,8 @@ ROUTING = "__routing"
 MEANS = "means"
 _RENAME = "give the key column another name in the source's select, or in a map"
 
+# Of a `Field(str)`: without a default Python would refuse the call in words of its own, and not as an error of ours.
+_LEFT_OUT = cast("np.dtype", None)
 _OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]
 Merge = Literal["sum", "min", "max"]
 
@@ -52,7 +54,7 @@ class Field:
     """
 
     name: str
-    dtype: np.dtype
+    dtype: np.dtype = _LEFT_OUT
     shape: tuple[int, ...] = ()
     initial: float = 0
     merge: Merge | None = None
@@ -60,10 +62,15 @@ class Field:
     means: str = ""
 
     def __post_init__(self) -> None:
+        if self.dtype is _LEFT_OUT or not isinstance(self.name, str):
+            raise StateError(f"Field({self.name!r}): a field has a name and a type, such as Field('count', np.int64)")
         object.__setattr__(self, "dtype", _dtype(self.name, self.dtype))
         object.__setattr__(self, "shape", _shape(self.name, self.shape))
         if self.dtype.kind not in "biuf":
-            raise StateError(f"field {self.name!r}: state holds numbers and booleans, not {self.dtype}")
+            raise StateError(
+                f"field {self.name!r}: state holds numbers and booleans, not {self.dtype}; keep texts and the like in rows "
+                "(RowStateSchema), or as a column of the key"
+            )
         if self.name.startswith("__"):
             raise StateError(f"field {self.name!r}: names that start with two underscores are kept for the store")
         if any(size < 1 for size in self.shape):

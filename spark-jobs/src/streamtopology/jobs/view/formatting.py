@@ -14,6 +14,7 @@ from streamtopology.jobs.observe.figures import (
     judged_imbalance,
     rate_before_and_after,
     recent_rate,
+    speed_change,
     warm_throughput,
 )
 from streamtopology.jobs.observe.history import History
@@ -22,6 +23,7 @@ from streamtopology.jobs.observe.outcome import BatchOutcome
 _LONG_SECONDS = 3.0
 _IDLE_SECONDS = 10.0
 NOTICEABLY_HIGHER = 0.01  # what rounds to the same percentage is not called higher
+_SLOWER = 0.9  # the speed of executors from which it, not the routing, explains a lower throughput
 _NOTICEABLE = 0.05  # runs of the same input differ by as much
 
 
@@ -103,10 +105,12 @@ def verdict(history: History, baseline: History | None) -> str:
         judged = after if before is None else before
         return f"nothing was re-routed: {'too few rows to judge' if judged is None else f'imbalance {percent(judged)}'}"
     if rate and fixed:
-        return _compared(rate / fixed, "the throughput of fixed routing")
+        return _compared(rate / fixed, "the throughput of fixed routing", speed_change(history, baseline))
     change = "re-routed" if before is None or after is None else f"imbalance {imbalance_change(before, after)}"
     slow, fast = rate_before_and_after(history)
-    return f"{change}; {_compared(fast / slow, 'the rows/s of before')}" if slow and fast else change
+    if not slow or not fast:
+        return change
+    return f"{change}; {_compared(fast / slow, 'the rows/s of before', speed_change(history, None))}"
 
 
 def imbalance_change(before: float | None, after: float | None) -> str:
@@ -142,7 +146,11 @@ def _hold_at_end(hold: Hold) -> str:
             return describe(hold)
 
 
-def _compared(ratio: float, base: str) -> str:
+def _compared(ratio: float, base: str, speed: float | None) -> str:
+    """Whether it helped; where the executors themselves became slower meanwhile, at the speed that they had."""
+    if speed is not None and speed <= _SLOWER and ratio < 1 + _NOTICEABLE:
+        at_same_speed = _compared(ratio / speed, base, None)
+        return f"the machine got slower ({speed:.2f}x); at the same speed {at_same_speed}"
     if ratio >= 1 + _NOTICEABLE:
         return f"re-routing helped: {ratio:.1f}x {base}"
     if ratio > 1 - _NOTICEABLE:

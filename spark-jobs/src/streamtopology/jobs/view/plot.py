@@ -46,6 +46,8 @@ _MUTED = "#6b7680"
 _SMOOTHED_BATCHES = 5
 _MOST_PANELS = 4
 _BOUND_IN_SIGHT = 2.0  # times the highest rate: a bound further up would squash the curves
+# A longer title is written smaller, so that it is not cut off.
+_TITLE_CHARACTERS = 84
 _LABEL_ROWS = 3
 _LABEL_GAP = 6  # pixels between two labels of a row
 
@@ -78,7 +80,9 @@ def _figure_of(history: History, baseline: History | None, bound: float | None) 
     panels = figure.subplots(len(shown) + 1, 1, squeeze=False)[:, 0]
     labels = [_draw_busy(panel, history, operator) for panel, operator in zip(panels, shown, strict=False)]
     _draw_rates(panels[-1], history, baseline, bound)
-    figure.suptitle(_title(history, baseline), x=0.012, ha="left", fontsize=14, fontweight="bold", color=_INK)
+    title = _title(history, baseline)
+    size = 14 * min(1.0, _TITLE_CHARACTERS / len(title))
+    figure.suptitle(title, x=0.012, ha="left", fontsize=size, fontweight="bold", color=_INK)
     if left_out:
         note = f"{len(shown)} of {len(shown) + left_out} operators: those that lose most time by imbalance"
         figure.supxlabel(note, x=0.012, ha="left", fontsize=9, color=_MUTED)

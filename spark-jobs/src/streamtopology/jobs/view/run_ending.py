@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +29,8 @@ class LeftBehind:
     `batch`: the newest committed one, None before the first. `fed_batch`: the newest that has read rows, None if it is not
     kept any more; `fed_at`: its commit in epoch seconds, None where that is unknown.
     `open_windows`: by operator, the keys of windows that are not closed. `unread`: what sources hold, by source. `closed`: all
-    windows are closed for good. `dead_letters`: the folder of rows that were set aside.
+    windows are closed for good. `dead_letters`: the folder of rows that were set aside. `keyed_operators`: the names of those
+    that have state of keys.
     """
 
     checkpoint: str
@@ -40,6 +42,7 @@ class LeftBehind:
     unread: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
     dead_letters: str = ""
+    keyed_operators: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def rows_out(history: History) -> dict[str, int]:
 
 def ending_text(ending: Ending) -> str:
     """The last lines of a run, for a terminal."""
-    left = ending.left
+    left, manifest = ending.left, shlex.quote(ending.manifest)
     lines = [
         f"{ending.topology}: {formatting.counted(ending.batches, 'batch', 'batches')}, "
         f"{formatting.counted(ending.rows_in, 'row', 'rows')} in "
@@ -106,12 +109,12 @@ def ending_text(ending: Ending) -> str:
         _line("set aside", _set_aside(ending.set_aside, left.dead_letters)),
         *_skipped(ending.skipped),
         *_unread(left),
-        *_windows(left, ending.manifest),
+        *_windows(left, manifest),
         *([_line("imbalance", ending.imbalance)] if ending.imbalance else []),
         _line("checkpoint", _checkpoint(left)),
-        _line("", f"the same command continues from it; to start over: streamtopology run {ending.manifest} --fresh"),
+        _line("", f"the same command continues from it; to start over: streamtopology run {manifest} --fresh"),
         *_events(ending),
-        _line("see more", _see_more(ending)),
+        *([_line("see more", more)] if (more := _see_more(ending, manifest)) else []),
     ]
     return "\n".join(lines)
 
@@ -179,9 +182,12 @@ def _events(ending: Ending) -> list[str]:
     return [_line("events", f"{ending.events:,}, in full in {ending.event_log}")] if ending.events else []
 
 
-def _see_more(ending: Ending) -> str:
-    state = f"a key's state: streamtopology state get {ending.manifest} KEY"
-    return state if ending.has_report else f"a picture and all figures: --report DIR; {state}"
+def _see_more(ending: Ending, manifest: str) -> str:
+    seen = [] if ending.has_report else ["a picture and all figures: --report DIR"]
+    if keyed := ending.left.keyed_operators:
+        named = f" --operator {keyed[0]}" if len(keyed) > 1 else ""
+        seen.append(f"a key's state: streamtopology state get {manifest} KEY{named}")
+    return "; ".join(seen)
 
 
 def _by_name(counts: Mapping[str, int]) -> str:

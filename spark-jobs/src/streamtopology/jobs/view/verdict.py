@@ -82,7 +82,9 @@ def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: 
         return Verdict(VerdictState.WAIT, _not_judged(history, loads, over))
     if balance.held_up:
         return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
-    until = f"Balanced from batch {since} to the end" if over else f"Balanced since batch {since}"
+    beyond = max(loads.by_slot.values()) - 1  # up to twice the tolerance: `judge` has hysteresis
+    balanced = "Balanced" if beyond <= tolerance else f"Balanced to within {percent(beyond)}"
+    until = f"{balanced} from batch {since} to the end" if over else f"{balanced} since batch {since}"
     return Verdict(VerdictState.GOOD, f"{until}{_limit(history.binding, batches, loads)}", since)
 
 

@@ -19,7 +19,7 @@ from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sinks.dead_letters import tuple_as_json
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
-from streamtopology.jobs.connectors.sources.formats import read_all, read_with_places
+from streamtopology.jobs.connectors.sources.formats import LeftOut, read_all, read_with_places
 from streamtopology.jobs.connectors.sources.source_tag import TAG, untag
 from streamtopology.jobs.errors import BatchTooLarge, RowFailed
 from streamtopology.jobs.plan.attempt import Attempt
@@ -126,11 +126,14 @@ class SourceReader:
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
         """The rows, and the place of each one's partition in `partitions` if there are several and a watermark."""
         bad_row, tally = partial(self._bad_row, spec.name), self._tallies[spec.name]
-        if len(partitions) > 1 and spec.name in self.event_times:
+        seen, left_out = self.event_times.get(spec.name), None
+        if seen is not None:  # rows that nobody wants still show how far the source is
+            left_out = LeftOut(seen.column, lambda times, places: seen.note(times, partitions, places, counts=False))
+        if len(partitions) > 1 and seen is not None:
             place_of = {partition: place for place, partition in enumerate(partitions)}
-            yield from read_with_places(descriptors, spec, bad_row, lambda given: place_of[given.partition], tally)
+            yield from read_with_places(descriptors, spec, bad_row, lambda given: place_of[given.partition], tally, left_out)
         else:
-            yield from ((batch, None) for batch in read_all(descriptors, spec, bad_row, tally=tally))
+            yield from ((batch, None) for batch in read_all(descriptors, spec, bad_row, None, tally, left_out))
 
     def _refuse_too_large(self, source: str) -> None:
         sent, limit = sum(sizes.sent for sizes in self._sizes.values()), self._attempt.most_bytes
@@ -147,7 +150,8 @@ class SourceReader:
         self.rows += batch.num_rows
         self._passed[source] += batch.num_rows
         if source in self.event_times and batch.num_rows:
-            self.event_times[source].note(batch, partitions, places)
+            seen = self.event_times[source]
+            seen.note(batch.column(seen.column), partitions, places)
 
 
 def _multiplies(spec: SourceSpec) -> bool:
@@ -159,30 +163,30 @@ MICROS = 1_000_000
 
 class EventTimes:
     """`newest`: by partition, epoch seconds. `rows_ahead`: rows whose time is more than the watermark's `maxAhead` later than
-    `now` (epoch seconds); these times move no watermark.
+    `now` (epoch seconds); these times move no watermark. `column` has the times.
     """
 
     def __init__(self, watermark: Watermark, now: float) -> None:
-        self._column = watermark.column
+        self.column = watermark.column
         self._latest = (now + watermark.max_ahead_seconds) * MICROS
         self.newest: dict[str, float] = {}
         self.rows_ahead = 0
 
-    def note(self, rows: pa.RecordBatch, partitions: Sequence[str], places: np.ndarray | None) -> None:
-        """Take note of `rows`. `places` (int32[n]): which of `partitions` each is from, neighbours mostly the same; None: all
-        are from the only one.
+    def note(self, column: pa.Array, partitions: Sequence[str], places: np.ndarray | None, counts: bool = True) -> None:
+        """Take note of the times of rows. `places` (int32[n]): which of `partitions` each is from, neighbours mostly the same;
+        None: all are from the only one. `counts`: False for rows that are left out, and so never rows ahead.
         """
-        times, valid = event_micros(rows.column(self._column))
+        times, valid = event_micros(column)
         starts = np.zeros(1, np.int64) if places is None else np.flatnonzero(np.diff(places, prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(times)], strict=True):
             partition = partitions[0 if places is None else places[start]]
-            self._note(partition, times[start:end] if valid is None else times[start:end][valid[start:end]])
+            self._note(partition, times[start:end] if valid is None else times[start:end][valid[start:end]], counts)
 
-    def _note(self, partition: str, times: np.ndarray) -> None:
+    def _note(self, partition: str, times: np.ndarray, counts: bool) -> None:
         newest = times.max(initial=np.iinfo(np.int64).min)
         if newest > self._latest:
             ahead = times > self._latest
-            self.rows_ahead += int(ahead.sum())
+            self.rows_ahead += int(ahead.sum()) if counts else 0
             times = times[~ahead]
             newest = times.max(initial=np.iinfo(np.int64).min)
         if len(times):

@@ -96,7 +96,7 @@ class KafkaSink:
         return (
             f"a newer process publishes with its transactional.id, {self._transactional_id}, and Kafka refuses this one. So "
             "two processes run from one checkpoint, or from copies of its folder. Stop one of them; a copy that has an id of "
-            "its own is made with `streamtopology state clone`"
+            "its own is made with `streamtopology state clone MANIFEST URI`"
         )
 
     def _marker_reader(self, group: str) -> Consumer:

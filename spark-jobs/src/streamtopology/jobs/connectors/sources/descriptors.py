@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -155,7 +156,7 @@ def _checked(path: str) -> str:
 
 def skip_remedy(path: str) -> str:
     """A clause on the way out of a file that is bad for good."""
-    return f"or continue without its rows: streamtopology state skip-file MANIFEST {path}"
+    return f"or continue without its rows: streamtopology state skip-file MANIFEST {shlex.quote(path)}"
 
 
 def known_options(kind: Kind) -> tuple[str, ...]:

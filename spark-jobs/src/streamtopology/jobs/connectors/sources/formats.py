@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -42,12 +42,21 @@ class BadFileError(SourceError):
 BadRow = Callable[[pa.RecordBatch, str], None]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """`take` gets `column` of the rows that a source's where leaves out, and their places if rows are read with places."""
+
+    column: str
+    take: Callable[[pa.Array, np.ndarray | None], None]
+
+
 def read_all(
     descriptors: Iterable[Descriptor],
     spec: SourceSpec,
     bad_row: BadRow,
     columns: Sequence[str] | None = None,
     tally: Tally | None = None,
+    left_out: LeftOut | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a source's descriptors after its select and where, in order, about `MAX_BATCH_ROWS` read for each batch.
 
@@ -59,7 +68,7 @@ def read_all(
     declared = needed_columns(declared_schema(spec), spec, columns)
     tables = read_tables(descriptors, spec, declared, Tally() if tally is None else tally)
     for batch in _together(table for _, table in tables):
-        for selected in _finish(batch, spec, bad_row):
+        for selected in _finish(batch, spec, bad_row, left_out):
             yield selected if columns is None else selected.select(list(columns))
 
 
@@ -69,6 +78,7 @@ def read_with_places(
     bad_row: BadRow,
     place_of: Callable[[Descriptor], int],
     tally: Tally,
+    left_out: LeftOut | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """`read_all`, with the place (int32[n]) that `place_of` gives to each row's descriptor.
 
@@ -81,7 +91,7 @@ def read_with_places(
     )
     tagged = replace(spec, select=(*spec.select, f'"{_PLACE}" AS "{_LAST_PLACE}"')) if spec.select else spec
     for batch in _together(tables):
-        for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason)):
+        for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason), left_out):
             kept = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]
             yield selected.select(kept), selected.column(selected.num_columns - 1).to_numpy()
 
@@ -138,7 +148,9 @@ def _batches(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
         yield from together.slice(start, step).combine_chunks().to_batches()
 
 
-def _finish(batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow) -> Iterator[pa.RecordBatch]:
+def _finish(
+    batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow, left_out: LeftOut | None = None
+) -> Iterator[pa.RecordBatch]:
     """`batch` selected and filtered; halved until the rows on which that raises are found, and the others pass."""
     if spec.select or spec.where:
         from streamtopology.jobs.columnar.expressions import (  # loads the SQL engine: only where it is used
@@ -153,11 +165,23 @@ def _finish(batch: pa.RecordBatch, spec: SourceSpec, bad_row: BadRow) -> Iterato
                 bad_row(batch, str(error))
                 return
             half = batch.num_rows // 2
-            yield from _finish(batch.slice(0, half), spec, bad_row)
-            yield from _finish(batch.slice(half), spec, bad_row)
+            yield from _finish(batch.slice(0, half), spec, bad_row, left_out)
+            yield from _finish(batch.slice(half), spec, bad_row, left_out)
             return
+        if left_out is not None and selected.num_rows != batch.num_rows:
+            _give(left_out, batch, spec)
         batch = selected
     yield batch
+
+
+def _give(left_out: LeftOut, batch: pa.RecordBatch, spec: SourceSpec) -> None:
+    from streamtopology.jobs.columnar import expressions
+
+    if spec.where is None:
+        return
+    places = [name for name in (_LAST_PLACE if spec.select else _PLACE,) if _PLACE in batch.schema.names]
+    rows = expressions.left_out(batch, spec.select, spec.where, [left_out.column, *places])
+    left_out.take(rows.column(0), rows.column(1).to_numpy() if places else None)
 
 
 def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:

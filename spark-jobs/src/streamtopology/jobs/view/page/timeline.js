@@ -33,7 +33,7 @@ export function drawTimeline(page) {
   if (!frame) {
     drawn = null;
     patch(byId('readout'), '');
-    patch(box, html('p', { class: 'empty' }, 'No batch is committed yet.'));
+    patch(box, html('p', { class: 'empty' }, 'This run has committed no batch yet.'));
     return;
   }
   const { list, x, lowBase } = frame;

@@ -1,0 +1,25 @@
+"""Words that Spark, Flink and Storm have for what a manifest says otherwise, and what to write here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SINKS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("delta", "iceberg", "hudi"), "write parquet, and let a job of your own add the folder's files to the table"
+    ),
+    **dict.fromkeys(
+        ("foreachBatch", "foreach"),
+        "an operator of your own (run: path/file.py:Class) calls your code, and a parquet sink keeps each batch once",
+    ),
+}
+TRIGGERS: Mapping[str, str] = {
+    "once": "Spark's once is availableNow: true here",
+    "processingTime": "Spark's processingTime is interval here, such as interval: 10s",
+    "continuous": "batches follow one another without a pause if the trigger is left out",
+}
+POLICIES: Mapping[str, str] = {
+    **dict.fromkeys(("hash", "key", "keyed", "keyBy", "key-by", "field", "direct"), "a fixed hash of the key is fields"),
+    **dict.fromkeys(("round-robin", "roundrobin", "random", "rebalance", "none"), "tuples in turn are shuffle"),
+    **dict.fromkeys(("pkg", "partial", "partialKey"), "two instances a key are partial-key"),
+}
