@@ -160,7 +160,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         "version": int(metadata.get("resourceVersion") or 0),
         "owner": next((each["uid"] for each in items_at(metadata, "ownerReferences") if each.get("controller")), ""),
         "content": annotations.get(names.CONTENT, ""),
-        "values": own_values(body) if body["kind"] in COMPARED else "{}",
+        "values": _values(body),
         "deleting": "deletionTimestamp" in metadata,
     }
     match body["kind"]:
@@ -192,6 +192,12 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
             return _job(common, body)
         case _:
             return OwnedObject(**common)
+
+
+def _values(body: Mapping[str, Any]) -> str:
+    if body["kind"] == names.POD.kind:
+        return pod_values(mapping_at(body, "spec"))
+    return own_values(body) if body["kind"] in COMPARED else "{}"
 
 
 def _failure(status: Mapping[str, Any]) -> str:
@@ -235,7 +241,7 @@ def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
     waiting = mapping_at(reported, "state").get("waiting")
     evicted = _eviction(status)
     return Pod(
-        **{**common, "values": pod_values(mapping_at(body, "spec"))},
+        **common,
         component=labels.get(names.COMPONENT, ""),
         class_name=labels.get(names.CLASS, ""),
         ordinal=_ordinal(metadata["name"]),
