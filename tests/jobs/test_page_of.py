@@ -88,7 +88,7 @@ def test_page_of_a_report_is_opened_by_a_name_that_the_user_gave(
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        (None, r"page.json is not there: name a folder that `streamtopology run --report` wrote"),
+        (None, r"page.json is not there: name a folder that `streamtopology run MANIFEST --report DIR` wrote"),
         ("{", r"cannot be shown: .*; run with --report again"),
         ('{"format": 99}', r"that writes format 99, not 1: .*show it with that version; run with --report again"),
         ("[]", r"not a JSON object"),

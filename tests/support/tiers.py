@@ -131,7 +131,7 @@ def _files_in_memory(root: Path) -> Generator[None]:
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < LEAST_FREE:
         yield
         return
-    folder = MEMORY / f"gate-{sha256(bytes(root)).hexdigest()[:12]}"
+    folder = MEMORY / sha256(bytes(root)).hexdigest()[:4]  # the path of a socket has at most 107 letters
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     os.environ["TMPDIR"] = str(folder)
