@@ -113,5 +113,13 @@ def test_only_a_retry_lengthens_the_pause_and_a_look_that_moved_on_begins_again(
         assert await look() == 2.0
         clock[0] += 2.0
         assert await look(has_moved=True) == 0.5
+        clock[0] += 0.5
+        assert await queue.take() == FLOW
+        queue.add(FLOW)
+        delay = queue.failed(FLOW, holds=True)
+        queue.add(FLOW)
+        assert len(queue) == 0, "an event came, and the calls of a look would have no answer either"
+        clock[0] += delay
+        assert await queue.take() == FLOW
 
     asyncio.run(story())

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from support.operator_world import Object, World, manifest, reasons, written_by_us
 from support.quantities import Quantity, quantities
 
+from streamtopology.contract import environment as variables
+from streamtopology.k8s import names
 from streamtopology.k8s.decide.own_fields import Differences, differences, own_values
 
 CONTAINER = "spec.template.spec.containers.executor"
@@ -75,6 +77,48 @@ def test_a_field_that_admission_changes_is_written_once_and_reported():
     world.change(image="registry.example/spark:2")
     world.settle()
     assert condition(world, "MutatedByAdmission")[:2] == ("False", "AsWritten")
+
+
+def altering(body: Object) -> None:
+    """Changes pods as they are made."""
+    if body["kind"] == "Pod":
+        container = body["spec"]["containers"][0]
+        container["image"] = "mirror.example/spark:1"
+        container["env"] = [
+            {**one, "value": "secret"} if one["name"] == variables.TOPOLOGY else one for one in container["env"]
+        ]
+        body["spec"]["nodeSelector"] = {"zone": "b"}
+        body["spec"]["containers"].insert(0, {"name": "mesh", "image": "mesh:1"})
+
+
+def test_what_admission_changes_in_pods_is_said_once_for_all_of_them():
+    zone = {"pod": {"nodeSelector": {"zone": "a"}}}
+    executors = [{"name": "large", "replicas": 3, "cpu": "400m", "memory": "1Gi", **zone}]
+    world = World(manifest(executors=executors), admission=altering)
+    world.settle()
+    world.objects["StatefulSet", "flow-large"]["status"] = {"updateRevision": "flow-large-1"}
+    for name in world.pod_names("executor"):
+        world.objects["Pod", name]["metadata"]["labels"][names.POD_REVISION] = "flow-large-1"
+    world.settle()
+    assert world.decide().steps == ()
+    assert [reason for reason, _ in world.events].count("Mutated") == 1
+    assert condition(world, "MutatedByAdmission")[2].split("; ") == [
+        'Pod flow-large-0: image: "registry.example/spark:1" became "mirror.example/spark:1" (and 3 more pods)',
+        'Pod flow-large-0: nodeSelector.zone: "a" became "b" (and 2 more pods)',
+        f"Pod flow-large-0: env.{variables.TOPOLOGY} is another (and 3 more pods)",
+    ]
+
+
+def capping(body: Object) -> None:
+    """Gives no pod more than 2Gi."""
+    if body["kind"] == "Pod" and "driver" in body["metadata"]["name"]:
+        body["spec"]["containers"][0]["resources"]["limits"]["memory"] = "2Gi"
+
+
+def test_other_resources_of_the_driver_are_said():
+    world = World(manifest(), admission=capping)
+    world.settle()
+    assert 'limits.memory: "3Gi" became "2Gi"' in condition(world, "MutatedByAdmission")[2]
 
 
 def test_a_fight_over_a_field_is_fought_less_and_less_often_and_reported(world: World):

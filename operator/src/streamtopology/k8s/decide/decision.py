@@ -17,6 +17,7 @@ from functools import partial
 from streamtopology.contract.pods import driver_name
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import attempts, evictions, lost_nodes, spark_secret, status
+from streamtopology.k8s.decide.altered_pods import altered_pods
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
 from streamtopology.k8s.decide.attempts import allowed, trouble
@@ -160,7 +161,11 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         outdated=len(replaced),
         waits=waits,
         problem=trouble(steps, seen.attempts, seen.now) or rollout.problem,
-        mutated=(*_mutated(seen, [*lasting, *workloads]), *mutated(seen, topology, contents, newest)),
+        mutated=(
+            *_mutated(seen, [*lasting, *workloads]),
+            *altered_pods(seen, [each for each in workloads if not _mutated(seen, [each])], newest),
+            *mutated(seen, topology, contents, newest),
+        ),
     )
     events = dict.fromkeys(
         (*rollout.events, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))

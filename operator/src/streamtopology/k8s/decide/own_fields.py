@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -57,6 +57,40 @@ def differences(wanted: Mapping[str, Any], values: str) -> Differences:
         else:
             mutated.append(f"{name}: {change}")
     return Differences(tuple(taken), tuple(mutated))
+
+
+def pod_values(spec: Mapping[str, Any]) -> str:
+    """What a pod has of what its template may ask for, as JSON."""
+    return json.dumps(_of_pod(spec), separators=(",", ":"))
+
+
+def pod_changes(wanted: Mapping[str, Any], values: str) -> tuple[str, ...]:
+    """Compare a template's `spec` with the `values` of a pod that was made of it. A variable's value may be a secret."""
+    ours = json.loads(values)
+    return tuple(
+        f"{place} is another" if place.startswith("env.") else f"{place}: {_short(value)} became {_short(ours.get(place))}"
+        for place, value in _of_pod(wanted).items()
+        if not _covers(ours.get(place), value)
+    )
+
+
+def _of_pod(spec: Mapping[str, Any]) -> Object:
+    """By its place: image and variables of our container, labels of nodes. An executor's resources change in place, and are
+    compared in resizing.py."""
+    container = own_container(spec.get("containers") or [{}])
+    found: Object = {"image": container.get("image")}
+    if container.get("name") == "driver":
+        resources = mapping_at(container, "resources")
+        found |= {f"{kind}.{name}": value for kind, amounts in resources.items() for name, value in amounts.items()}
+    found |= {f"nodeSelector.{name}": value for name, value in mapping_at(spec, "nodeSelector").items()}
+    variables = items_at(container, "env")
+    return found | {f"env.{one['name']}": {name: value for name, value in one.items() if name != "name"} for one in variables}
+
+
+def own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
+    """Our own container, without injected sidecars."""
+    ours = (name,) if name else ("driver", "executor", "migrate", "snapshot")
+    return next((container for container in containers if container.get("name") in ours), containers[0])
 
 
 def _unite(fields: Fields, others: Fields) -> None:

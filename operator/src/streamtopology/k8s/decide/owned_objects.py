@@ -12,7 +12,7 @@ from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.completion import Completion, read_completion
 from streamtopology.k8s.decide.fields import items_at, mapping_at
-from streamtopology.k8s.decide.own_fields import Differences, own_values
+from streamtopology.k8s.decide.own_fields import Differences, own_container, own_values, pod_values
 from streamtopology.k8s.instants import parse_time
 from streamtopology.topology import QuantityError, parse_cpu, parse_memory
 
@@ -29,8 +29,8 @@ Resources = tuple[float, int]
 @dataclass(frozen=True)
 class OwnedObject:
     """Any owned object. `owner`: uid of its controller, "" if it has none; `content`: digest of the content applied last;
-    `values`: those of our fields (own_fields.py), of kinds in `COMPARED`; `version`: for order only. `differences`: by the
-    content that they were compared with, which each decision asks for.
+    `values`: those of our fields (own_fields.py), of kinds in `COMPARED` and of pods; `version`: for order only.
+    `differences`: by the content that they were compared with, which each decision asks for.
     """
 
     kind: str
@@ -160,7 +160,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         "version": int(metadata.get("resourceVersion") or 0),
         "owner": next((each["uid"] for each in items_at(metadata, "ownerReferences") if each.get("controller")), ""),
         "content": annotations.get(names.CONTENT, ""),
-        "values": own_values(body) if body["kind"] in COMPARED else "{}",
+        "values": _values(body),
         "deleting": "deletionTimestamp" in metadata,
     }
     match body["kind"]:
@@ -168,7 +168,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
             template = body["spec"]["template"]
             noted = mapping_at(template, "metadata", "annotations")
             restart = noted.get(names.RESTART_GENERATION)
-            container = _own_container(_containers(template))
+            container = own_container(_containers(template))
             return Workload(
                 **common,
                 replicas=int(body["spec"].get("replicas", 1)),
@@ -194,6 +194,12 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
             return OwnedObject(**common)
 
 
+def _values(body: Mapping[str, Any]) -> str:
+    if body["kind"] == names.POD.kind:
+        return pod_values(mapping_at(body, "spec"))
+    return own_values(body) if body["kind"] in COMPARED else "{}"
+
+
 def _failure(status: Mapping[str, Any]) -> str:
     failed = _conditions(status).get("ReplicaFailure", {})
     return failed.get("message", "") if failed.get("status") == "True" else ""
@@ -207,7 +213,7 @@ def _present_revision(body: Mapping[str, Any]) -> str:
 
 def resources_of(pod: Mapping[str, Any]) -> Resources:
     """Those of our own container in a pod."""
-    return _resources(_own_container(_containers(pod)))
+    return _resources(own_container(_containers(pod)))
 
 
 def _resources(container: Mapping[str, Any], kind: str = "limits") -> Resources:
@@ -228,8 +234,8 @@ def _number(text: object) -> int:
 def _pod(common: Mapping[str, Any], body: Mapping[str, Any]) -> Pod:
     metadata, status = body["metadata"], mapping_at(body, "status")
     labels = mapping_at(metadata, "labels")
-    container = _own_container(_containers(body))
-    reported = _own_container(status.get("containerStatuses") or [{}], container.get("name"))
+    container = own_container(_containers(body))
+    reported = own_container(status.get("containerStatuses") or [{}], container.get("name"))
     conditions = _conditions(status)
     scheduled = conditions.get("PodScheduled", {})
     waiting = mapping_at(reported, "state").get("waiting")
@@ -295,12 +301,6 @@ def _containers(of: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _conditions(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """By their type."""
     return {one.get("type", ""): one for one in items_at(status, "conditions")}
-
-
-def _own_container(containers: Sequence[Mapping[str, Any]], name: str | None = None) -> Mapping[str, Any]:
-    """Our own container, without injected sidecars."""
-    ours = (name,) if name else ("driver", "executor", "migrate", "snapshot")
-    return next((container for container in containers if container.get("name") in ours), containers[0])
 
 
 def _ordinal(pod: str) -> int:

@@ -103,10 +103,9 @@ def build(
     """
     stats = seen.stats
     under_way = None if paused else change_under_way(seen, topology, rollout, steps, outdated)
-    is_fought = under_way is None and problem is not None and problem[0] == DegradedReason.CONTESTED
-    known = seen.status.get("intent") if is_fought else None
-    if known is not None:  # the change is done once the fight is over, not between its rounds
-        under_way = str(known["action"]), str(known.get("reason", ""))
+    fought = _fought_over(seen, problem) if under_way is None else None
+    if fought is not None:
+        under_way = str(fought["action"]), str(fought.get("reason", ""))
     ready, degraded = conditions.ready(seen, topology), conditions.degraded(seen, topology, problem, settled=under_way is None)
     judged = [
         ready,
@@ -135,16 +134,26 @@ def build(
     if report["reroutings"]:
         report["lastRerouting"] = report["reroutings"][0]
     if under_way is not None:
-        kind, why = under_way
-        target = target_of(topology, rollout.epoch)
-        change = present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now)
-        report["intent"] = known or intent(change, why, steps)
+        report["intent"] = fought or _intent(seen, topology, rollout, under_way, steps)
     if (ended := conditions.completion(seen, topology)) is not None:
         report |= {"completed": ended.generation, "completedFor": ended.to_text()}
     if scaled is not None:
         report |= _scaling(seen, scaled)
     judged_by = {"recommendation": _recommendation(seen), "boundBy": _bound_by(seen)}
     return report | {name: value for name, value in judged_by.items() if value is not None}
+
+
+def _intent(
+    seen: Observation, topology: Topology, rollout: Rollout, under_way: tuple[str, str], steps: tuple[Step, ...]
+) -> Object:
+    kind, why = under_way
+    target = target_of(topology, rollout.epoch)
+    return intent(present(seen.transition, kind, rollout.begun is not None, seen.generation, target, seen.now), why, steps)
+
+
+def _fought_over(seen: Observation, problem: tuple[str, str] | None) -> Object | None:
+    """The recorded change that somebody takes back again and again: it is done once that is over, not between two rounds."""
+    return seen.status.get("intent") if problem is not None and problem[0] == DegradedReason.CONTESTED else None
 
 
 def _phase(seen: Observation, topology: Topology, ready: Condition, under_way: tuple[str, str] | None) -> str:
