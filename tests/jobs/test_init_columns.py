@@ -20,6 +20,7 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.scaffold.choice import choose
+from streamtopology.jobs.scaffold.json_text import json_column
 from streamtopology.topology import load
 
 ROWS = 600
@@ -223,6 +224,14 @@ def test_field_of_json_within_json_can_be_the_key() -> None:
     pq.write_table(pa.table({"payload": [order(number) for number in range(ROWS)]}), "data.parquet")
     assert main(["init", "data.parquet", "--output", "made.yaml", "--key", "note_shop"]) == 0
     assert values("note_shop")[:6] == ["s0", "s1", "s2", "s3", "s4", "s0"]
+
+
+@pytest.mark.parametrize(("later", "expected"), [(2.5, 2.5), ("many", "many"), (None, None)])
+def test_field_of_json_has_a_type_that_holds_later_values(later: object, expected: object) -> None:
+    rows = [1] * 6000 + [later]
+    found = json_column(pa.chunked_array([[json.dumps({"n": number}) for number in rows]]), "payload")
+    assert found is not None
+    assert found.fields[0].values[-1].as_py() == expected
 
 
 def test_column_of_json_is_declared_of_many() -> None:

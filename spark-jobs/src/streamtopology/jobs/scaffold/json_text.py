@@ -52,9 +52,16 @@ def json_column(texts: pa.ChunkedArray, sql: str, is_valid: bool = False) -> Jso
 
 
 def _fields(texts: pa.ChunkedArray, sql: str, name: str, type_: str, is_valid: bool) -> Iterator[JsonField]:
-    """The field `name`, or those of the objects that it is a text of."""
+    """The field `name`, or those of the objects that it is a text of; of a wider type if later values need one."""
     batch = pa.record_batch([texts.combine_chunks()], ["text"])
-    values = pa.chunked_array([project(batch, [f"{_reading('text', name, type_, is_valid=False)} AS field"]).column("field")])
+
+    def values_as(type_: str) -> pa.ChunkedArray:
+        return pa.chunked_array([project(batch, [f"{_reading('text', name, type_, is_valid=False)} AS field"]).column("field")])
+
+    present = len(texts) - values_as("STRING").null_count
+    wider = (type_, "DOUBLE", "STRING") if type_ == "BIGINT" else (type_, "STRING")
+    read = ((one, values_as(one)) for one in wider)
+    type_, values = next((one, values) for one, values in read if len(texts) - values.null_count == present)
     reading = _reading(sql, name, type_, is_valid)
     inner = json_column(values, reading) if type_ == "STRING" else None
     if inner is None:
