@@ -14,6 +14,7 @@ from streamtopology.jobs.admin.checkpoints import check, clone, findings_text, r
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.cli.main import main
 
+MANIFEST = Path("my job.yaml")
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
 
@@ -114,8 +115,8 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
         file.write_bytes(content)
     (found,) = check(flow.checkpoint.uri)
     assert (found.path, found.usable) == (newest, 2)
-    assert f"{newest}" in findings_text([found])
-    assert "`streamtopology state rollback MANIFEST --to 2` goes back to it" in findings_text([found])
+    assert f"{newest}" in findings_text(MANIFEST, [found])
+    assert "`streamtopology state rollback 'my job.yaml' --to 2` goes back to it" in findings_text(MANIFEST, [found])
     with pytest.raises(CheckpointError, match=r"batch 3 cannot be gone back to: state/n/\d/3-1\.delta"):
         rollback(flow.checkpoint.uri, 3)
     rollback(flow.checkpoint.uri, 2)
@@ -128,7 +129,7 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
 def test_check_reports_that_no_kept_commit_is_whole(flow: Flow) -> None:
     for path in flow.checkpoint.files("state"):
         Path(flow.checkpoint.where(path)).unlink()
-    assert "no kept commit is whole: put the files back from a copy" in findings_text(check(flow.checkpoint.uri))
+    assert "no kept commit is whole: put the files back from a copy" in findings_text(MANIFEST, check(flow.checkpoint.uri))
 
 
 def test_the_commands(flow: Flow, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +20,7 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.scaffold.choice import choose
+from streamtopology.jobs.scaffold.json_text import json_column
 from streamtopology.topology import load
 
 ROWS = 600
@@ -186,3 +189,58 @@ def test_topology_of_a_name_with_umlauts_is_readable() -> None:
     pq.write_table(pa.table({"name": keys()}), "Verkäufe Süd.parquet")
     assert main(["init", "Verkäufe Süd.parquet"]) == 0
     assert load(Path("verkaeufe-sued.yaml")).name == "verkaeufe-sued"
+
+
+def order(number: int) -> str:
+    shop = json.dumps({"shop": f"s{number % 5}", "lot": number})
+    fields = {
+        "user id": f"u{number % 37 * (number % 2)}",
+        "amount": number / 4,
+        "vip": number % 2 == 0,
+        "name": "x",
+        "to": {"x": 1},
+    }
+    return json.dumps({**fields, "at": (datetime(2026, 1, 1) + timedelta(seconds=number)).isoformat(), "note": shop})
+
+
+@pytest.mark.parametrize("as_source", [lambda texts: init_table(payload=texts), lambda texts: init_csv(payload=texts)])
+def test_fields_of_json_in_a_column_of_texts_become_columns(
+    as_source: Callable[[list[str]], dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = as_source([order(number) if number % 50 else "{broken" for number in range(ROWS)])
+    assert source["watermark"]["column"] == "at"
+    assert calls() >= {"sum(amount)"}
+    shown = capsys.readouterr().out
+    columns = "user_id, amount, vip, payload_name, at, note_shop, note_lot"
+    assert f"column 'payload' holds JSON objects, whose fields are columns here: {columns}; 2% of its texts are none" in shown
+    assert "left out: field 'to', nested or of several types (column 'payload')" in shown
+    assert "* user_id " in shown
+    assert values("user_id")[49:52] == ["u12", None, "u14"]
+    assert values("amount")[49:52] == [49 / 4, None, 51 / 4]
+    assert values("at")[51] == datetime(2026, 1, 1, 0, 0, 51, tzinfo=UTC)
+
+
+def test_field_of_json_within_json_can_be_the_key() -> None:
+    pq.write_table(pa.table({"payload": [order(number) for number in range(ROWS)]}), "data.parquet")
+    assert main(["init", "data.parquet", "--output", "made.yaml", "--key", "note_shop"]) == 0
+    assert values("note_shop")[:6] == ["s0", "s1", "s2", "s3", "s4", "s0"]
+
+
+@pytest.mark.parametrize(("later", "expected"), [(2.5, 2.5), ("many", "many"), (None, None)])
+def test_field_of_json_has_a_type_that_holds_later_values(later: object, expected: object) -> None:
+    rows = [1] * 6000 + [later]
+    found = json_column(pa.chunked_array([[json.dumps({"n": number}) for number in rows]]), "payload")
+    assert found is not None
+    assert found.fields[0].values[-1].as_py() == expected
+
+
+def test_column_of_json_is_declared_of_many() -> None:
+    others = {f"other_{number}": ["x"] * ROWS for number in range(30)}
+    source = init_table(**others, payload=[order(number) for number in range(ROWS)])
+    assert "payload STRING" in source["schema"]
+    assert values("user_id")[1] == "u1"
+
+
+def test_texts_of_which_few_are_json_stay_texts() -> None:
+    init_table(payload=[order(number) if number % 3 == 0 else f"line {number % 20}" for number in range(ROWS)])
+    assert "json_extract_string" not in Path("made.yaml").read_text()

@@ -56,6 +56,15 @@ def test_fields_of_json_messages_become_columns(kafka_broker: Broker) -> None:
     assert "trigger" not in spec
 
 
+def test_fields_of_json_in_a_text_of_a_message_become_columns(kafka_broker: Broker) -> None:
+    topic = kafka_broker.topic()
+    orders = [{"op": "c", "after": json.dumps({"shop": f"s{n % 9}", "paid": n / 2})} for n in range(300)]
+    kafka_broker.send(topic, [json.dumps(order).encode() for order in orders])
+    spec = init(topic, kafka_broker.servers)
+    assert spec["operators"][0]["grouping"]["key"] == "after_shop"
+    assert spec["operators"][0]["with"]["aggregates"]["total_after_paid"] == "sum(after_paid)"
+
+
 def test_the_first_messages_are_tried(kafka_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [json.dumps({"user": f"u{n % 3}", "amount": 1}).encode() for n in range(300)])

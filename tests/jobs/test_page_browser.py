@@ -224,6 +224,31 @@ def test_wide_graph_scrolls_in_its_panel(width: int, open_tab: OpenTab) -> None:
         tab.page.close()
 
 
+@pytest.mark.parametrize("width", [1100, 1300])
+def test_graph_of_two_operators_and_three_sinks_is_shown_whole(width: int, open_tab: OpenTab) -> None:
+    """It takes the whole width of the page where a third cuts it, and gives it back."""
+    value = played(10, topology=flights())[1].page(standing_of(), -1)
+    source, operator, sink = value["nodes"]
+    nodes = [
+        source,
+        *({**operator, "name": f"operator-{n}"} for n in range(2)),
+        *({**sink, "name": f"sink-{n}"} for n in range(3)),
+    ]
+    edge = value["edges"][0]
+    ways = [(source["name"], "operator-0"), ("operator-0", "operator-1"), ("operator-0", "sink-0"), ("operator-0", "sink-1")]
+    edges = [{**edge, "from": start, "to": end} for start, end in [*ways, ("operator-1", "sink-2")]]
+    shown = {"nodes": nodes, "edges": edges}
+    with PageServer(lambda since: {**value, **shown}) as server:
+        tab = open_tab(f"{server.url}/", width=width)
+        graph = "document.querySelector('#graph')"
+        assert tab.page.evaluate(f"{graph}.scrollWidth - {graph}.clientWidth") <= 0
+        assert "…" not in tab.page.evaluate(f"{graph}.textContent")
+        wide = tab.page.evaluate(f"{graph}.clientWidth")
+        shown.clear()
+        tab.wait(f"(wide) => {graph}.clientWidth < wide / 2", wide)
+        tab.page.close()
+
+
 def test_batch_that_runs_for_long_is_named(open_tab: OpenTab) -> None:
     _, record = played(10, topology=flights())
     runs = {"seconds": 5.0}

@@ -26,6 +26,7 @@ from streamtopology.contract.wire_values import wire_name
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import Standing, build_stats
+from streamtopology.jobs.view.formatting import rate_text
 from streamtopology.jobs.view.hidden_keys import hides_keys
 from streamtopology.jobs.view.page.state import MOST_BATCHES, MOST_BYTES, MOST_LISTED, ONE_BY_ONE
 from streamtopology.routing.epochs.epoch import Epoch, Route
@@ -127,6 +128,22 @@ def test_batch_that_runs_is_timed_until_it_is_committed():
     history.batch_done(outcome(0, {"tail": (0.25,) * 4}))
     clock.now = 97.0
     assert (served(record)["running_seconds"], served(record)["idle_seconds"]) == (None, pytest.approx(1.96))
+
+
+def test_run_is_not_idle_while_input_waits():
+    clock = Clock()
+    history = History("flights", SLOTS, {"tail": "mixed"}, clock)
+    history.enter(Phase.RUNNING)
+    record = recorded(history)
+    history.input_waits(True)
+    clock.now = 28.0
+    assert served(record)["idle_seconds"] is None
+    assert not rate_text(history).startswith("no new rows")
+    history.batch_begins(0, None)
+    history.batch_done(outcome(0, {"tail": (0.25,) * 4}))
+    clock.now = 60.0
+    assert served(record)["idle_seconds"] == 32.0
+    assert rate_text(history) == "no new rows for 32 s"
 
 
 def test_events_are_in_the_order_in_which_they_happened():

@@ -9,8 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.manifests import counting, manifest, memory_sink
+from support.spark_stream import SparkStream
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.progress import BatchInput
@@ -272,6 +275,34 @@ def test_nobody_knows_when_the_sources_were_asked_for_a_batch_of_the_run_before(
     unknown, known = driver.polls
     assert unknown is None
     assert known is not None
+
+
+class SlowStream(SparkStream):
+    """Spark that never gets to its first batch."""
+
+    def _plan_and_run(self) -> None:
+        self._stopping.wait(_LONG_ENOUGH)
+
+
+def test_input_that_waits_for_spark_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    source = {"name": "rows", "format": "parquet", "schema": "k STRING", "options": {"path": str(data)}}
+    topology = parse(manifest("slow", [source], [counting()], [memory_sink("slow", "counts")], trigger={}))
+    told: list[bool] = []
+
+    def run_until_told() -> bool:
+        def tell(waits: bool) -> None:
+            told.append(waits)
+            query.stop()
+
+        query = TopologyQuery(SlowStream(), topology, {}, SparkFolder(tmp_path), FakeDriver(), tell)  # type: ignore[arg-type]
+        query.run(Until(), prepare=lambda: None)
+        return told[-1]
+
+    assert not run_until_told()
+    pq.write_table(pa.table({"k": ["a"]}), data / "part.parquet")
+    assert run_until_told()
 
 
 def test_a_run_that_ends_with_its_input_says_who_holds_the_watermark_back(tmp_path: Path) -> None:

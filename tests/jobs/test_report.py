@@ -38,6 +38,7 @@ SCHEMA = {
         "rerouted": MAYBE,
         "rerouted_whole_run": MAYBE,
         "ratio": MAYBE,
+        "speed": MAYBE,
         "unit": TEXT,
         "warmup_batches": INTEGER,
     },
@@ -123,6 +124,9 @@ def test_ratio_and_share_of_the_bound_compare_the_throughput_after_warm_up():
     figures = report["throughput"]
     assert figures["ratio"] == pytest.approx(figures["rerouted"] / figures["baseline"])
     assert figures["ratio"] > 1.5
+    assert figures["speed"] == pytest.approx(1.0)
+    slower = build_report(run(20, reroute_at=6, slower_from=6))
+    assert round(slower["throughput"]["speed"], 2) == 0.33, "as the picture says"
     assert report["capacity"] == {"bound": 132_000.0, "reached": figures["rerouted"] / 132_000.0, "offered": None}
 
 
@@ -215,7 +219,8 @@ def test_a_rerouting_of_source_shares_is_named_with_its_reason():
     history.rerouted(source_shares(epoch=2, batch=7))
     assert history.was_rerouted
     text = summary_text(build_report(history), rerouted=history.was_rerouted)
-    assert "epoch 2 moved no keys: source: shares by measured capacity, imbalance 48.7%" in text
+    assert re.search(r"re-routings +1 in 1 epoch, moved 0 keys", text)
+    assert "epoch 2, sources: shares changed (source: shares by measured capacity, imbalance 48.7%)" in text
 
 
 def test_a_higher_imbalance_after_rerouting_is_called_higher():

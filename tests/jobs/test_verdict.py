@@ -127,6 +127,17 @@ def test_verdict_beyond_the_tolerance_does_not_stand_beside_a_load_that_contradi
     assert sentence(history, Balance(False, 2))[1].startswith("Balanced to within 12 % from batch 2 to the end")
 
 
+def test_verdict_names_an_operator_of_little_work_that_is_far_from_even():
+    history = History("flights", SLOTS, {})
+    history.enter(Phase.RUNNING)
+    for number in range(6):
+        whole, small = batch(number, 1.0), batch(number, 1.37).reports
+        lights = [replace(one, operator="alarms", rows=one.rows // 50, busy_seconds=one.busy_seconds / 50) for one in small]
+        history.batch_done(replace(whole, reports=(*whole.reports, *lights)))
+    text = sentence(history, Balance(False, 2))[1]
+    assert text.startswith("Balanced apart from alarms (imbalance 37 %, 2 % of the work) since batch 2")
+
+
 def test_verdict_says_which_key_is_the_bound():
     history = run(6, reroute_at=0)
     key = Binding(BindingKind.KEY, "tail", 1.27, 0.61, instance=1, key="00000000deadbeef", combinable=False)

@@ -187,7 +187,8 @@ class RunFigures:
 
     `epoch`, `batch`: of the last committed batch; `newest_epoch`: the newest that is ready. `bound_rows_per_second`: source
     rows/s that any routing could reach at most. `lag_rows`: rows that wait in Kafka after the last batch. `idle_seconds`: for
-    how long no batch has run for want of rows, None while one runs. Both are None where they are not known.
+    how long no batch has run for want of rows, None while one runs or input waits for one. Both are None where they are not
+    known.
     """
 
     topology: str

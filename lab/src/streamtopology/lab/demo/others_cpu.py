@@ -1,4 +1,4 @@
-"""The cores that other programs use while each run of the demo runs: the ratio of two runs says little where these differ."""
+"""The cores that other programs use while each run of the demo runs: where these are many or differ, a ratio says little."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 # The difference of two runs, as a share of the machine, from which their ratio is not to be trusted.
 _MUCH = 0.1
+# What others use in one run, as a share of the machine, from which the same holds: their load comes and goes within a run, too.
+_MOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,6 @@ def others_cores(before: CpuTimes, after: CpuTimes) -> float:
 def others_text(fixed: float, rerouted: float, cores: int) -> str:
     """A sentence on the cores that others used in both runs, and whether the ratio of these is to be trusted."""
     used = f"other programs used {fixed:.1f} of {cores} cores in the first run and {rerouted:.1f} in the second"
-    if abs(rerouted - fixed) < _MUCH * cores:
+    if abs(rerouted - fixed) < _MUCH * cores and max(rerouted, fixed) < _MOST * cores:
         return used
     return f"{used}: the ratio of the two runs is not to be trusted; run the demo again on a quiet machine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -158,8 +159,8 @@ def _state_files(commit: CommitRecord) -> list[tuple[str, str]]:
     return sorted({(node, path) for node, refs in commit.state.items() for ref in refs.values() for path in ref.paths})
 
 
-def findings_text(found: Sequence[Damage], before: Sequence[str] = ()) -> str:
-    """The findings of `check` and `written_before` as text, with the remedy."""
+def findings_text(manifest: Path, found: Sequence[Damage], before: Sequence[str] = ()) -> str:
+    """The findings of `check` and `written_before` as text, with the remedy; `manifest` is the topology's file."""
     if not found:
         whole = "every state file of the newest commit is there and undamaged"
         old = f"; {len(before)} of them are of a former version of their operator, which upgrades them as it reads them"
@@ -168,7 +169,8 @@ def findings_text(found: Sequence[Damage], before: Sequence[str] = ()) -> str:
     usable = found[0].usable
     todo = "no kept commit is whole: put the files back from a copy, or start with an empty checkpoint"
     if usable is not None:
-        todo = f"batch {usable} is whole: `streamtopology state rollback MANIFEST --to {usable}` goes back to it"
+        command = f"streamtopology state rollback {shlex.quote(str(manifest))} --to {usable}"
+        todo = f"batch {usable} is whole: `{command}` goes back to it"
     return "\n".join([*lines, todo])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CheckpointError, CommitRecord
@@ -32,11 +34,12 @@ def watermark_text(uri: str) -> str:
     return "\n".join(lines)
 
 
-def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
+def set_watermark(uri: str, manifest: Path, topology: Topology, seconds: float) -> str:
     """Commit a batch without rows after which the watermark is `seconds` (epoch seconds), and no newest time is later.
 
     Windows after it that were closed are open again, empty; those before it that were forgotten stay closed. The newest batch
-    is published first: its output is named by its own commit record alone. Raises CheckpointError, and what a sink raises.
+    is published first: its output is named by its own commit record alone. `manifest`: the topology's file. Raises
+    CheckpointError, and what a sink raises.
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
@@ -61,7 +64,7 @@ def set_watermark(uri: str, topology: Topology, seconds: float) -> str:
     return (
         f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
-        f"to take it back: `streamtopology state rollback MANIFEST --to {commit.batch}`"
+        f"to take it back: `streamtopology state rollback {shlex.quote(str(manifest))} --to {commit.batch}`"
     )
 
 

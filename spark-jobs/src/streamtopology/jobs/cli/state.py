@@ -110,7 +110,7 @@ def watermark(manifest: Path, time: float | None, work_dir: Path) -> int:
         print(watermark.watermark_text(uri))
         return SUCCESS
     with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
-        print(watermark.set_watermark(uri, topology, time))
+        print(watermark.set_watermark(uri, manifest, topology, time))
     return SUCCESS
 
 
@@ -127,7 +127,7 @@ def check(manifest: Path, work_dir: Path) -> int:
     topology = load(manifest)
     uri, schemas = checkpoint_uri(topology, work_dir), declared_state(topology, manifest.parent)
     found = checkpoints.check(uri, schemas)
-    print(checkpoints.findings_text(found, () if found else checkpoints.written_before(uri, schemas)))
+    print(checkpoints.findings_text(manifest, found, () if found else checkpoints.written_before(uri, schemas)))
     return FAILURE if found else SUCCESS
 
 

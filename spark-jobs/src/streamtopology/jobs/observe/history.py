@@ -75,6 +75,7 @@ class History:
         self._clock = clock
         self._hides_keys = hides_keys
         self._idle_since = clock()
+        self._input_waits = False
         self.hold: Hold | None = None
         self.binding: Binding | None = None
         """The constraint that bounds the batches, as of the last judgement."""
@@ -175,12 +176,17 @@ class History:
     def batch_begins(self, number: int, rows: int | None) -> None:
         """Take note of a batch that begins, of about as many source rows; None if their number is unknown."""
         self.running = RunningBatch(number, rows, self._clock(), self._clock)
+        self._input_waits = False
         self._changed()
+
+    def input_waits(self, waits: bool) -> None:
+        """Take note whether the sources hold input that no batch reads, as while Spark plans one or waits for its trigger."""
+        self._input_waits = waits
 
     @property
     def idle_seconds(self) -> float | None:
-        """For how long the sources have had no rows; None while a batch runs or none can run."""
-        if self.running is not None or self.activity.phase is not Phase.RUNNING:
+        """For how long the sources have had no rows; None while a batch runs, input waits for one, or none can run."""
+        if self.running is not None or self._input_waits or self.activity.phase is not Phase.RUNNING:
             return None
         return self._clock() - self._idle_since
 

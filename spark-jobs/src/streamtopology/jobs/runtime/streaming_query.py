@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -43,6 +43,7 @@ from streamtopology.topology import Source, Topology
 
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
+_UNREAD_SECONDS = 5.0  # between two looks at what is unread: a large folder takes time to list
 _RECENT_BATCHES = 8
 _MARGIN_SECONDS = 0.02
 _MOST_STARTS = 3
@@ -81,12 +82,19 @@ class TopologyQuery:
     """
 
     def __init__(
-        self, spark: SparkSession, topology: Topology, frames: Mapping[str, DataFrame], folder: SparkFolder, driver: BatchLoop
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        frames: Mapping[str, DataFrame],
+        folder: SparkFolder,
+        driver: BatchLoop,
+        input_waits: Callable[[bool], None] | None = None,
     ) -> None:
         self._spark = spark
         self._trigger = topology.trigger
         self._folder = folder
         self._driver = driver
+        self._input_waits = input_waits
         self._read_by_spark = [source for source in topology.sources if not source.reads_descriptors]
         self._reads_rows = bool(frames)
         described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
@@ -147,6 +155,12 @@ class TopologyQuery:
             if self._group_offsets is not None:
                 undo.callback(self._group_offsets.close)
             undo.enter_context(self._lag)
+            if self._input_waits is not None:
+                is_over = threading.Event()
+                undo.callback(is_over.set)
+                threading.Thread(
+                    target=self._watch_unread, args=(self._input_waits, is_over), name="unread", daemon=True
+                ).start()
             undo.callback(self._parts.close)
             undo.enter_context(self._thread)
             has_ended = self._stream(prepare, until.seconds, clock)
@@ -214,6 +228,14 @@ class TopologyQuery:
             self._close_what_is_due(query)
             self._stopping.wait(_LOOK_SECONDS)
         return query
+
+    def _watch_unread(self, tell: Callable[[bool], None], is_over: threading.Event) -> None:
+        """Tell every few seconds while no batch runs whether input waits; a thread of its own, as brokers may be slow."""
+        while not is_over.is_set():
+            if not self._is_running():
+                with suppress(SourceError, OSError):  # a broker or a folder is away: the last word holds, and batches tell why
+                    tell(bool(self.unread()))
+            is_over.wait(_UNREAD_SECONDS)
 
     def _close_what_is_due(self, query: StreamingQuery) -> None:
         """Run a batch without rows if the watermark has passed something, or executors come or go, and the sources have

@@ -57,6 +57,7 @@ def csv_columns(paths: Sequence[str]) -> CsvColumns:
     options: dict[str, Option] = {"header": True} if has_header else {}
     options |= {"sep": separator} if separator != "," else {}
     options |= {"nullValue": missing} if missing else {}
+    options |= {"escape": '"'} if any(_has_plain_backslashes(_text(path)) for path in files) else {}
     return CsvColumns([(name, _type(texts, missing)) for name, texts in cells.items()], options, notes)
 
 
@@ -71,6 +72,11 @@ def is_header(rows: Rows) -> bool:
         return False
     again = any(cell and any(row[place : place + 1] == [cell] for row in others) for place, cell in enumerate(first))
     return not again and len(set(first)) > len(first) / 2
+
+
+def _has_plain_backslashes(text: str) -> bool:
+    """True if backslashes stand before doubled quotes alone, as in JSON within a column: they escape nothing there."""
+    return '\\""' in text and re.search(r'\\"(?!")', text) is None
 
 
 def _unusable(cells: dict[str, list[str]]) -> list[str]:

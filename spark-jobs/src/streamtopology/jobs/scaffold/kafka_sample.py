@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.expressions import project
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream, read_range
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.event_time import event_time
-from streamtopology.jobs.scaffold.json_lines import Object, fields_of, parsed
-from streamtopology.jobs.scaffold.sample import Sample, sql_text
+from streamtopology.jobs.scaffold.json_text import JsonColumn, json_column
+from streamtopology.jobs.scaffold.sample import Sample
 
 _MESSAGES = 5000
 _TEXT = "decode(value, 'replace')"
-_TYPES = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string(), "TIMESTAMP": pa.timestamp("us", tz="UTC")}
-_CASTS = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "TIMESTAMP": "TIMESTAMPTZ"}
 
 
 def sample_topic(topic: str, servers: str, settings: Mapping[str, str]) -> Sample:
@@ -29,10 +28,10 @@ def sample_topic(topic: str, servers: str, settings: Mapping[str, str]) -> Sampl
     if not messages.num_rows:
         raise WrongUse(f"topic {topic} at {servers} has no messages yet: name one that has, or send some first")
     title = f"{messages.num_rows:,} messages of topic {topic}"
-    objects = _objects(messages)
-    columns, notes = fields_of(objects) if objects else ([], [])
-    if columns:
-        return _of_fields(title, columns, objects or [], messages, options, notes)
+    texts = project(messages.combine_chunks().to_batches()[0], [f"{_TEXT} AS text"]).column("text")
+    found = json_column(pa.chunked_array([texts]), _TEXT, is_valid=True)
+    if found is not None:
+        return _of_fields(title, found, messages, options)
     return _of_messages(title, messages, options)
 
 
@@ -45,48 +44,16 @@ def _first_messages(options: Mapping[str, str]) -> pa.Table:
     return pa.concat_tables(tables) if tables else pa.table({"value": pa.array([], pa.binary())})
 
 
-def _objects(messages: pa.Table) -> list[Object] | None:
-    """The values as JSON objects, those that are none left out; None if most are none."""
-    texts = [(value or b"").decode("utf-8", "replace") for value in messages.column("value").to_pylist()]
-    found = [row for text in texts for row in parsed([text]) or []]
-    return found if len(found) > len(texts) / 2 else None
-
-
-def _of_fields(
-    title: str,
-    columns: Sequence[tuple[str, str]],
-    objects: Sequence[Object],
-    messages: pa.Table,
-    options: Mapping[str, str],
-    notes: Sequence[str],
-) -> Sample:
+def _of_fields(title: str, found: JsonColumn, messages: pa.Table, options: Mapping[str, str]) -> Sample:
     """A column for each field of the JSON objects, and Kafka's own time where no field is one."""
-    usable = [(name, type_) for name, type_ in columns if type_ in _TYPES and '"' not in name]
-    plain = plain_names(name for name, _ in usable)
-    table: dict[str, pa.Array] = {}
-    expressions: dict[str, str] = {}
-    for name, type_ in usable:
-        table[plain[name]] = _array([found.get(name) for found in objects], type_)
-        expressions[plain[name]] = f"{_field(name, type_)} AS {plain[name]}"
+    plain = plain_names(field.name for field in found.fields)
+    table = {plain[field.name]: field.values for field in found.fields}
+    expressions = {plain[field.name]: f"{field.sql} AS {plain[field.name]}" for field in found.fields}
     if "timestamp" not in table and event_time(pa.table(table)) is None:
-        table["timestamp"] = messages.column("timestamp").combine_chunks().slice(0, len(objects))
+        table["timestamp"] = messages.column("timestamp")
         expressions["timestamp"] = '"timestamp"'
     where = f"json_valid({_TEXT})"
-    return Sample("kafka", f"{title} (JSON)", pa.table(table), dict(options), (), expressions, where, notes=tuple(notes))
-
-
-def _field(name: str, type_: str) -> str:
-    path = f'$."{name}"'
-    text = f"json_extract_string({_TEXT}, {sql_text(path)})"
-    return f"TRY_CAST({text} AS {_CASTS[type_]})" if type_ in _CASTS else text
-
-
-def _array(values: Sequence[object], type_: str) -> pa.Array:
-    if type_ == "TIMESTAMP":
-        return pa.array(values, pa.string()).cast(_TYPES[type_], safe=False)
-    return pa.array(
-        [float(value) if type_ == "DOUBLE" and isinstance(value, int) else value for value in values], _TYPES[type_]
-    )
+    return Sample("kafka", f"{title} (JSON)", pa.table(table), dict(options), (), expressions, where, notes=found.notes)
 
 
 def _of_messages(title: str, messages: pa.Table, options: Mapping[str, str]) -> Sample:

@@ -11,7 +11,7 @@ import yaml
 
 from streamtopology.jobs.documentation import address
 from streamtopology.jobs.scaffold.choice import ManifestChoice
-from streamtopology.jobs.scaffold.column_names import in_ascii, plain_names
+from streamtopology.jobs.scaffold.column_names import in_ascii
 from streamtopology.jobs.scaffold.event_time import EventTime
 from streamtopology.jobs.scaffold.key_report import key_comment
 from streamtopology.jobs.scaffold.machine import Executors
@@ -141,8 +141,8 @@ def _declared(sample: Sample, used: Sequence[str]) -> list[tuple[str, str]]:
     by_name = sample.format != "csv" or "header" in sample.options
     if not by_name or len(sample.declared) <= MOST_DECLARED:
         return list(sample.declared)
-    plain = plain_names(name for name, _ in sample.declared)
-    needed = [column for column in sample.declared if plain[column[0]] in used]
+    expressions = [sample.expressions.get(column) or quoted(column) for column in used]
+    needed = [column for column in sample.declared if any(quoted(column[0]) in sql for sql in expressions)]
     others = [column for column in sample.declared if column not in needed]
     kept = [*needed, *others[: MOST_DECLARED - len(needed)]]
     return [column for column in sample.declared if column in kept]

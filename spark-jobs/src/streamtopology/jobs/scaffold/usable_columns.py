@@ -1,4 +1,7 @@
-"""The declared columns of a source, as operators can use them: plain names, decimals as floats, texts of values as values."""
+"""The declared columns of a source, as operators can use them: plain names, decimals as floats, texts of values as values.
+
+A column of texts that are JSON objects gives way to their fields.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 from streamtopology.jobs.scaffold.column_names import plain_names
-from streamtopology.jobs.scaffold.sample import Option, Sample, quoted
+from streamtopology.jobs.scaffold.json_text import JsonColumn, JsonField, json_column
+from streamtopology.jobs.scaffold.sample import Option, Sample, joined, quoted
 from streamtopology.jobs.scaffold.text_types import MICROSECONDS, are_times
 from streamtopology.jobs.scaffold.written_values import written
 
@@ -30,7 +34,15 @@ def sampled(
     expressions: dict[str, str] = {}
     remarks: dict[str, str] = {}
     hints: list[str] = []
+    taken = {plain.lower() for plain in names.values()}
     for name, plain in names.items():
+        found = json_column(rows.column(name), quoted(name)) if pa.types.is_string(rows.schema.field(name).type) else None
+        if found is not None:
+            fields = _named(found, plain, taken)
+            columns |= {label: one.values for label, one in fields.items()}
+            expressions |= {label: f"{one.sql} AS {label}" for label, one in fields.items()}
+            hints += _json_hints(name, found, list(fields))
+            continue
         usable = _usable(name, rows.column(name))
         if usable is None:
             continue
@@ -53,6 +65,24 @@ def sampled(
         notes=(*notes, *hints),
         remarks=remarks,
     )
+
+
+def _named(found: JsonColumn, column: str, taken: set[str]) -> dict[str, JsonField]:
+    """The fields under plain names, with that of their `column` where a name is `taken`; takes them."""
+    named: dict[str, JsonField] = {}
+    for field, plain in zip(found.fields, plain_names(one.name for one in found.fields).values(), strict=True):
+        name = plain if plain.lower() not in taken else f"{column}_{plain}"
+        while name.lower() in taken:
+            name += "_"
+        taken.add(name.lower())
+        named[name] = field
+    return named
+
+
+def _json_hints(name: str, found: JsonColumn, fields: list[str]) -> list[str]:
+    others = f"; {1 - found.share:.0%} of its texts are none, and read as NULL" if found.share < 1 else ""
+    fields_text = f"column {name!r} holds JSON objects, whose fields are columns here: {joined(fields, most=20)}{others}"
+    return [fields_text, *(f"{note} (column {name!r})" for note in found.notes)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from streamtopology.contract import formatting
+from streamtopology.contract.reasons import SOURCE
 from streamtopology.contract.stats import Messages
 from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.observe.figures import (
@@ -17,6 +18,7 @@ from streamtopology.jobs.observe.figures import (
     locality_before_and_after,
     operator_names,
     run_throughput,
+    speed_change,
     waited_share,
     warm_throughput,
     working_seconds,
@@ -82,6 +84,7 @@ def build_report(
             "rerouted": rerouted,
             "rerouted_whole_run": run_throughput(history),
             "ratio": _ratio(rerouted, plain),
+            "speed": speed_change(history, baseline),
             "unit": "rows/s",
             "warmup_batches": WARMUP_BATCHES,
         },
@@ -188,7 +191,7 @@ def _capacity_lines(report: Mapping[str, Any]) -> list[str]:
     share = f"{formatting.percent(capacity['reached'])} of {formatting.rate(capacity['bound'])}, by the capacities at the end"
     lines = [_line("share of the capacity bound", share)]
     if limit := _limit_of_sources(report):
-        return [*lines, f"    {limit}: more cannot be reached"]
+        return [*lines, f"    {limit}"]
     working, whole = batch["working_seconds"], batch["seconds"]
     if working is None or not whole or working > _MOSTLY_FIXED * whole:
         return lines
@@ -205,9 +208,10 @@ def _limit_of_sources(report: Mapping[str, Any]) -> str:
     """That the sources gave no more rows; "" if they may have."""
     offered, reached, waited = report["capacity"]["offered"], report["throughput"]["rerouted"], report["waited"]
     if offered and reached and reached >= _NEARLY * offered:
-        return f"the sources make {formatting.rate(offered)}, and all of them were processed"
+        return f"the sources make {formatting.rate(offered)}, and all of them were processed: more cannot be reached"
     if waited is not None and waited >= _MUCH_WAITING:
-        return f"in {formatting.percent(waited)} of the time no batch ran (no rows, or trigger.interval was not over)"
+        why = "no rows, trigger.interval was not over, or Spark was slow to plan the next"
+        return f"in {formatting.percent(waited)} of the time no batch ran ({why}): routing cannot change that"
     return ""
 
 
@@ -228,16 +232,23 @@ def _reconfiguration_lines(changes: list[Mapping[str, Any]], in_all: int) -> lis
         return [_line("re-routings", "none")]
     keys = sum(change["keys_moved"] for change in changes)
     moved_bytes = sum(change["bytes_moved"] for change in changes)
-    of_all = f"{in_all:,}, " if in_all == len(changes) else f"{in_all:,}; the newest {len(changes):,} of them "
+    epochs = formatting.counted(len({change["epoch"] for change in changes}), "epoch", "epochs")
+    of_all = f"{in_all:,} in {epochs}, " if in_all == len(changes) else f"{in_all:,}; the newest {len(changes):,} of them "
     waits = [change["published_to_active_seconds"] for change in changes]
     return [
         _line("re-routings", f"{of_all}moved {keys:,} keys, {formatting.size(moved_bytes)}"),
-        *(f"    epoch {change['epoch']} moved no keys: {change['reason']}" for change in changes if not change["keys_moved"]),
+        *(_without_keys(change) for change in changes if not change["keys_moved"]),
         _line(
             "time to reconfigure",
             f"median {formatting.duration(median(waits))}, longest {formatting.duration(max(waits))}; nothing restarted",
         ),
     ]
+
+
+def _without_keys(change: Mapping[str, Any]) -> str:
+    """A line on a re-routing of a stage that moved no keys; its epoch may have moved those of another."""
+    what = "sources: shares changed" if change["operator"] == SOURCE else f"{shown_name(change['operator'])}: no keys moved"
+    return f"    epoch {change['epoch']}, {what} ({change['reason']})"
 
 
 def _together(checks: Sequence[Check]) -> Check:

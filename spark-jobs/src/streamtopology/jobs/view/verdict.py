@@ -84,8 +84,20 @@ def verdict(history: History, balance: Balance | None, loads: Loads, tolerance: 
         return Verdict(VerdictState.ACT, _held_up(history, loads, tolerance), since)
     beyond = max(loads.by_slot.values()) - 1  # up to twice the tolerance: `judge` has hysteresis
     balanced = "Balanced" if beyond <= tolerance else f"Balanced to within {percent(beyond)}"
+    balanced += _apart_from(loads, tolerance)
     until = f"{balanced} from batch {since} to the end" if over else f"{balanced} since batch {since}"
     return Verdict(VerdictState.GOOD, f"{until}{_limit(history.binding, batches, loads)}", since)
+
+
+def _apart_from(loads: Loads, tolerance: float) -> str:
+    """The operator with the highest imbalance, if it is beyond what holds others up: one with little work holds nobody up."""
+    highest = {stage: max(done.loads.values()) - 1 for stage, done in loads.stages.items() if stage != SOURCE and done.loads}
+    worst = max(highest, key=lambda stage: highest[stage], default=None)
+    if worst is None or highest[worst] <= 2 * tolerance:
+        return ""
+    busy = {stage: sum(done.seconds for done in work.values()) for stage, work in loads.work.items()}
+    share = percent(busy[worst] / sum(busy.values()))
+    return f" apart from {shown_name(worst)} (imbalance {percent(highest[worst])}, {share} of the work)"
 
 
 def _not_judged(history: History, loads: Loads, over: bool) -> str:

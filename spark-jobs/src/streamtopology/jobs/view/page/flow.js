@@ -7,7 +7,8 @@ const OPERATOR_HEIGHT = 58;
 const END_HEIGHT = 34;
 const GAP = 46;
 const CHARACTER = 6.6;
-const LEAST_LANE = { operator: 190, source: 130, sink: 130 }; // what the texts of a node need; beyond, the graph scrolls
+const LEAST_LANE = { operator: 190, source: 150, sink: 150 }; // what the texts of a node need
+const LEAST_ROOM = 240;
 
 const fit = (text, room) => clip(text, Math.max(3, Math.floor(room / CHARACTER)));
 const isOperator = (node) => node.kind === 'operator';
@@ -19,7 +20,10 @@ export function drawFlow(page) {
     patch(graph, html('p', { class: 'empty' }, 'The manifest is not known yet.'));
     return;
   }
-  const { places, width, height } = layout(page, Math.max(240, graph.clientWidth));
+  const panels = byId('flow').parentElement;
+  panels.classList.remove('wide-flow');
+  panels.classList.toggle('wide-flow', layout(page, LEAST_ROOM).width > graph.clientWidth); // else a third of the page
+  const { places, width, height } = layout(page, Math.max(LEAST_ROOM, graph.clientWidth)); // what is wider scrolls
   const isWide = width > graph.clientWidth;
   for (const [name, value] of [['tabindex', 0], ['role', 'group'], ['aria-labelledby', 'h-flow']]) {
     if (isWide) graph.setAttribute(name, value); // by the keyboard it scrolls once it has the focus
