@@ -27,9 +27,6 @@ FORGOTTEN_SECONDS = 600.0
 # The number of times that a step has gone well and is wanted again, from which on that is reported.
 CONTESTED = 4
 
-# A fight is over when a step was not wanted again for so long: between two tries each writer has its way for a while.
-PEACE_SECONDS = 2 * LONGEST_DELAY
-
 
 @dataclass(frozen=True)
 class Attempts:
@@ -49,7 +46,16 @@ class Attempts:
     @property
     def due(self) -> float:
         """The time from which on the step may be taken again."""
-        return self.last + min(FIRST_DELAY * 2 ** (self.count - 1), LONGEST_DELAY)
+        return self.last + self._pause
+
+    @property
+    def over(self) -> float:
+        """The time from which on a fight is over, unless the step is wanted before: each writer has its way for a while."""
+        return self.last + 2 * self._pause
+
+    @property
+    def _pause(self) -> float:
+        return min(FIRST_DELAY * 2 ** (self.count - 1), LONGEST_DELAY)
 
 
 Known = Mapping[Aim, Attempts]
@@ -126,13 +132,12 @@ def trouble(steps: Iterable[Step], known: Known, now: float) -> tuple[str, str] 
 
 def seconds_to_peace(known: Known, now: float) -> float | None:
     """Seconds until a fight less is reported; None where there is none."""
-    return min((before.last + PEACE_SECONDS - now for before in _fought(known, now)), default=None)
+    return min((before.over - now for before in _fought(known, now)), default=None)
 
 
 def _fought(known: Known, now: float) -> list[Attempts]:
     """The steps that have been fought over and may be wanted again."""
-    calm = now - PEACE_SECONDS
-    return [before for before in known.values() if before.refused == 0 and before.count > CONTESTED and before.last > calm]
+    return [before for before in known.values() if before.refused == 0 and before.count > CONTESTED and before.over > now]
 
 
 def _same(step: Step, known: Known) -> Attempts | None:
