@@ -30,7 +30,7 @@ from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import build_stats
-from streamtopology.jobs.runtime.preflight.checks import examine
+from streamtopology.jobs.runtime.preflight.checks import check_checkpoint, examine
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
@@ -116,6 +116,7 @@ def run_manifest(
     if findings.doubts:
         print(findings.warnings(), file=sys.stderr)
     base_dir = reporting.manifest.resolve().parent
+    check_checkpoint(topology, work_dir, base_dir)
     options = RunOptions(until, work_dir)
     before: Ran | None = None
     session = Session(topology, base_dir, options, Console(), serving, interrupts, reporting.started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from streamtopology.jobs.checkpoint import Checkpoint, Store, open_store
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
@@ -10,6 +11,8 @@ from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
+from streamtopology.jobs.runtime.first_plan import first_plan
+from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.state import StateError
 from streamtopology.topology import EMPTY, Topology
 
@@ -31,7 +34,10 @@ def begun_checkpoint(topology: Topology, uri: str, former: str, plan_on: PlanOn,
         _refuse_change(uri, former)
     elif restore.origin != EMPTY:
         source = Checkpoint.attach(resolved(restore.origin))
-        _refuse_unfit(source, plan_on(source))
+        try:
+            refuse_unfit(source, plan_on(source))
+        except StateError as unfit:
+            raise TopologyFailed(f"spec.restore: the state in {source.uri} does not fit this manifest: {unfit}") from unfit
         notify(f"checkpoint {uri} begins as a copy of {source.uri}, which is being made")
         made = copy_checkpoint(source, store, topology.name, restore.mode)
         notify(f"checkpoint {uri} is a copy ({restore.mode}) of {source.uri} as of batch {made.batch}: {made.bytes:,} bytes")
@@ -50,16 +56,23 @@ def _refuse_change(uri: str, former: str) -> None:
         )
 
 
-def _refuse_unfit(source: Checkpoint, plan: ExecutionPlan) -> None:
-    """Read the beginning of a state file of each node: before anything is copied, it shows whether the state fits."""
+def refuse_unfit_checkpoint(topology: Topology, uri: str, base_dir: Path) -> None:
+    """Raise what a run that continues from the checkpoint at `uri` would, before it has started a cluster.
+
+    Raises TopologyFailed, StateFileError, CheckpointError. Of a source that only Spark knows, nothing can be said yet.
+    """
+    if not all(source.reads_descriptors for source in topology.sources):
+        return
+    checkpoint = Checkpoint.of(open_store(uri), topology.name)
+    refuse_unfit(checkpoint, first_plan(topology, source_schemas(topology, {}), base_dir, checkpoint, lambda notice: None))
+
+
+def refuse_unfit(source: Checkpoint, plan: ExecutionPlan) -> None:
+    """Read the beginning of a state file of each node, which shows whether the state fits. Raises StateFileError."""
     last = source.last_commit()
     if last is None:
         return
     for node in plan.compile().nodes:
         paths = [path for reference in last.state.get(node.name, {}).values() for path in reference.paths]
-        if node.state is None or not paths:
-            continue
-        try:
+        if node.state is not None and paths:
             next(source.read_fitted(paths[-1], node.state), None)
-        except StateError as unfit:
-            raise TopologyFailed(f"spec.restore: the state in {source.uri} does not fit this manifest: {unfit}") from unfit
