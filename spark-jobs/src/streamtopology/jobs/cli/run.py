@@ -99,7 +99,8 @@ def validate(manifests: tuple[Path, ...], work_dir: Path) -> int:
 
 
 def _validate(manifest: Path, work_dir: Path) -> int:
-    from streamtopology.jobs.runtime.preflight.checks import amounts, check_checkpoint, examine
+    from streamtopology.jobs.runtime.checkpoint_fit import check_checkpoint
+    from streamtopology.jobs.runtime.preflight.checks import amounts, examine
 
     try:
         findings = examine(manifest)

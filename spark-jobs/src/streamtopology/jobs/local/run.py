@@ -30,7 +30,8 @@ from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import build_stats
-from streamtopology.jobs.runtime.preflight.checks import check_checkpoint, examine
+from streamtopology.jobs.runtime.checkpoint_fit import check_checkpoint
+from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from streamtopology.jobs.checkpoint import Checkpoint, Store, open_store
 from streamtopology.jobs.checkpoint.copying import copy_checkpoint
@@ -11,8 +10,6 @@ from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.errors import TopologyFailed, WrongUse
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
-from streamtopology.jobs.runtime.first_plan import first_plan
-from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.state import StateError
 from streamtopology.topology import EMPTY, Topology
 
@@ -54,17 +51,6 @@ def _refuse_change(uri: str, former: str) -> None:
             f"spec.checkpoint has changed from {former} to {uri}, which is empty: the topology would start over. Put the "
             f"former one back; or say with spec.restore.from what it begins with: {former} for a copy, {EMPTY} for nothing"
         )
-
-
-def refuse_unfit_checkpoint(topology: Topology, uri: str, base_dir: Path) -> None:
-    """Raise what a run that continues from the checkpoint at `uri` would, before it has started a cluster.
-
-    Raises TopologyFailed, StateFileError, CheckpointError. Of a source that only Spark knows, nothing can be said yet.
-    """
-    if not all(source.reads_descriptors for source in topology.sources):
-        return
-    checkpoint = Checkpoint.of(open_store(uri), topology.name)
-    refuse_unfit(checkpoint, first_plan(topology, source_schemas(topology, {}), base_dir, checkpoint, lambda notice: None))
 
 
 def refuse_unfit(source: Checkpoint, plan: ExecutionPlan) -> None:

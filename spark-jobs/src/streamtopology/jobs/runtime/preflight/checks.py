@@ -80,18 +80,6 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
     _findings("the manifest", Reading(topology, ()), base_dir).refuse_problems()
 
 
-def check_checkpoint(topology: Topology, work_dir: Path, base_dir: Path) -> None:
-    """Check that a run can continue from the topology's checkpoint, if there is one in a folder.
-
-    Raises what the run would: TopologyFailed, StateFileError, CheckpointError.
-    """
-    uri = checkpoint_uri(topology, work_dir)
-    if (Path(uri) / HEADER).is_file():
-        from streamtopology.jobs.runtime.begun import refuse_unfit_checkpoint  # reads plans, which loads numba
-
-        refuse_unfit_checkpoint(topology, uri, base_dir)
-
-
 def amounts(topology: Topology) -> list[str]:
     """Return the files and rows that each source of files sees now, a line for each."""
     specs = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors and "path" in source.options]
