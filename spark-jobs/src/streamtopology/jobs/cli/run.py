@@ -68,9 +68,9 @@ def run(
             from streamtopology.jobs.view.http_server import refuse_taken_port
 
             refuse_taken_port(port)
-            until, reporting = Until(batches, duration, drain), Reporting(manifest, started, report)
+            until, reporting = Until(batches, duration, drain), Reporting(manifest, started, work_dir, report)
             serving = Serving(port, opens)
-            return run_manifest(until, reporting, interrupts, work_dir=work_dir, serving=serving, baseline=baseline)
+            return run_manifest(until, reporting, interrupts, serving=serving, baseline=baseline)
 
 
 def _read(manifest: Path) -> Topology:
