@@ -7,10 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from support.stages import Flow, manifest
 
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, check, destination, open_sink
+from streamtopology.jobs.connectors.sinks.function import FRAMES
 from streamtopology.jobs.connectors.sinks.registry import takes
 from streamtopology.jobs.driver.publisher import Publisher
 
@@ -127,3 +129,35 @@ def test_types_that_spark_has_not_are_refused_for_a_dataframe_alone(kind: pa.Dat
     assert "Spark has" in sentence
     assert "`frame: arrow`" in sentence
     assert takes(sink_of("own.py:kept"), schema).refusals(schema) == []
+
+
+ALL = {
+    "flag": pa.array([True, None]),
+    "small": pa.array([1, None], pa.int8()),
+    "single": pa.array([0.5, None], pa.float32()),
+    "money": pa.array(["1.50", None]).cast(pa.decimal128(38, 2)),
+    "text": pa.array(["zwölf", None], pa.large_string()),
+    "bytes": pa.array([b"ab", None], pa.binary(2)),
+    "day": pa.array([5, None], pa.int32()).cast(pa.date32()),
+    "at": pa.array([10**15, None], pa.int64()).cast(pa.timestamp("ns", "UTC")),
+    "local": pa.array([10**9, None], pa.int64()).cast(pa.timestamp("s")),
+    "time": pa.array([10**9, None], pa.int64()).cast(pa.time64("us")),
+    "took": pa.array([10**9, None], pa.int64()).cast(pa.duration("us")),
+    "list": pa.array([[1, None], None], pa.large_list(pa.int64())),
+    "pair": pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
+    "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "struct": pa.array([{"x": 1, "y": "a"}, None], pa.struct([("x", pa.int64()), ("y", pa.string())])),
+}
+
+
+def test_dataframe_has_the_values_of_all_types_that_are_taken(spark: SparkSession) -> None:
+    rows = pa.table(ALL)
+    assert takes(sink_of("own.py:kept", frame="spark"), rows.schema).refusals(rows.schema) == []
+    frame = FRAMES["spark"](rows)
+    assert frame.columns == rows.column_names
+    found = frame.toArrow()
+    for name, column in ALL.items():
+        values = found.column(name)
+        assert values.null_count == 1
+        as_given = values if name == "pair" else values.cast(column.type)  # Arrow ends the process over a cast of these
+        assert as_given.to_pylist() == column.to_pylist(), name

@@ -38,6 +38,25 @@ pytest_plugins = ("support.kafka", "support.topologies")
 pytestmark = pytest.mark.timeout(300)
 
 
+UPSERT = """
+from pathlib import Path
+
+def upsert(frame, batch):
+    frame.write.mode("overwrite").parquet(str(Path(__file__).parent / f"out-{batch}"))
+"""
+
+
+def test_function_gets_each_batch_as_a_dataframe_that_it_can_write(runner: Runner) -> None:
+    folder = runner.folder / "function"
+    folder.mkdir()
+    expected = sum((write_rows(folder / "rows", number) for number in range(3)), Counter[int]())
+    (folder / "crm.py").write_text(UPSERT)
+    sink = {"name": "crm", "input": "counts", "format": "function", "options": {"run": "function/crm.py:upsert"}}
+    runner.run(manifest("function", [files(folder / "rows")], [counting()], [sink]))
+    pages = [duckdb.read_parquet(f"{folder}/out-{batch}/*.parquet").fetchall() for batch in range(3)]
+    assert {key: count for page in pages for key, count in page} == expected
+
+
 def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:
     folders = make_q5(runner.folder / "q5", batches=4, weeks=2, scale=0.04, exponent=0.8, seed=1)
     sink = memory_sink("q5", "revenues")

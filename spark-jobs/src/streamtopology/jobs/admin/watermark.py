@@ -41,9 +41,10 @@ def set_watermark(uri: str, arguments: str, topology: Topology, seconds: float) 
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
-    publisher = Publisher.of(checkpoint, topology, manifest.resolve().parent)
+    plan = plan_as_of(checkpoint, commit)
+    publisher = Publisher.of(checkpoint, topology, plan.base_dir)
     try:
-        publisher.publish_again(commit, plan_as_of(checkpoint, commit).topology)
+        publisher.publish_again(commit, plan.topology)
     finally:
         publisher.close()
     number = commit.batch + 1
