@@ -41,7 +41,7 @@ def set_watermark(uri: str, arguments: str, topology: Topology, seconds: float) 
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
-    publisher = Publisher.of(checkpoint, topology)
+    publisher = Publisher.of(checkpoint, topology, manifest.resolve().parent)
     try:
         publisher.publish_again(commit, plan_as_of(checkpoint, commit).topology)
     finally:

@@ -15,9 +15,9 @@ from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, 
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
 from streamtopology.jobs.operators.state_objects import StateObjects
-from streamtopology.jobs.operators.users_line import users_line
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.field_checks import check
+from streamtopology.jobs.users_code.line import users_line
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost

@@ -132,7 +132,7 @@ class TopologyRun:
             self._precopy,
         )
         self._start_missing(topology)
-        self._publisher = Publisher.of(self.checkpoint, topology)
+        self._publisher = Publisher.of(self.checkpoint, topology, base_dir)
         self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
         self._driver = BatchLoop(
             runner=self._runner,
