@@ -26,9 +26,10 @@ from support.stages import SLOTS, Flow, manifest, random_table
 from streamtopology.jobs.admin.watermark import set_watermark
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.routing.table.hashing import hash_int64
 
-MANIFEST = "job.yaml"
+MANIFEST = Path("job.yaml")
 TEN_SECONDS = {"time": "t", "size": "10s", "aggregates": {"n": "count()"}}
 NOON = 1_800_000_000.0
 
@@ -119,7 +120,7 @@ def test_watermark_set_to_a_later_time_closes_what_it_passes(tmp_path: Path) -> 
     flow = Flow(tmp_path, windows(TEN_SECONDS | {"allowedLateness": "5s"}))
     flow.batch(s=rows(5.0))
     flow.batch(s=rows(6.0))
-    set_watermark(flow.checkpoint.uri, MANIFEST, flow.topology, 12.0)
+    set_watermark(flow.checkpoint.uri, MANIFEST, DEFAULT_WORK_DIR, flow.topology, 12.0)
     flow.start(windows(TEN_SECONDS | {"allowedLateness": "5s"}))
     flow.silence()
     assert published(flow) == [(0.0, 2)]
@@ -135,7 +136,7 @@ def test_watermark_set_back_keeps_closed_what_was_forgotten_and_no_more(tmp_path
     hour = windows(TEN_SECONDS | {"allowedLateness": "1h"})
     flow.start(hour)
     flow.batch()
-    set_watermark(flow.checkpoint.uri, MANIFEST, flow.topology, 14.0)
+    set_watermark(flow.checkpoint.uri, MANIFEST, DEFAULT_WORK_DIR, flow.topology, 14.0)
     flow.start(hour)
     flow.batch(s=rows(8.0, 15.0, 45.0))
     assert late_rows(flow) == 1

@@ -17,8 +17,9 @@ from streamtopology.jobs.admin.watermark import set_watermark
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 
-MANIFEST = "job.yaml"
+MANIFEST = Path("job.yaml")
 STEPS = """
 import numpy as np
 from streamtopology.api import Field, TupleOperator
@@ -96,7 +97,7 @@ def test_watermark_is_taken_back_also_where_spark_reads_a_source(tmp_path: Path)
     wire["manifest"]["spec"]["sources"][0].update(format="rate", options={})
     path.write_text(json.dumps(wire))
     assert "`streamtopology state rollback job.yaml --to 1`" in set_watermark(
-        flow.checkpoint.uri, MANIFEST, flow.topology, 12.0
+        flow.checkpoint.uri, MANIFEST, DEFAULT_WORK_DIR, flow.topology, 12.0
     )
     assert "is back at batch 1; 1 later batches" in rollback(flow.checkpoint.uri, 1)
     with pytest.raises(CheckpointError, match="sources that Spark reads itself cannot be read again"):

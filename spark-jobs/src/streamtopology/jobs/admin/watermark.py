@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CheckpointError, CommitRecord
@@ -12,6 +13,7 @@ from streamtopology.jobs.columnar.event_times import is_event_time
 from streamtopology.jobs.driver.commit import closed_until
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
+from streamtopology.jobs.own_command import on_manifest
 from streamtopology.jobs.plan.as_of import plan_as_of
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.runtime.raised_lateness import forgotten_before
@@ -32,12 +34,12 @@ def watermark_text(uri: str) -> str:
     return "\n".join(lines)
 
 
-def set_watermark(uri: str, arguments: str, topology: Topology, seconds: float) -> str:
+def set_watermark(uri: str, manifest: Path, work_dir: Path, topology: Topology, seconds: float) -> str:
     """Commit a batch without rows after which the watermark is `seconds` (epoch seconds), and no newest time is later.
 
     Windows after it that were closed are open again, empty; those before it that were forgotten stay closed. The newest batch
-    is published first: its output is named by its own commit record alone. `arguments`: manifest and work folder, for the
-    command that takes it back. Raises CheckpointError, and what a sink raises.
+    is published first: its output is named by its own commit record alone. `manifest`: the topology's file. Raises
+    CheckpointError, and what a sink raises.
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
@@ -63,7 +65,7 @@ def set_watermark(uri: str, arguments: str, topology: Topology, seconds: float) 
     return (
         f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
-        f"to take it back: `streamtopology state rollback {arguments} --to {commit.batch}`"
+        f"to take it back: `streamtopology state rollback {on_manifest(manifest, work_dir)} --to {commit.batch}`"
     )
 
 

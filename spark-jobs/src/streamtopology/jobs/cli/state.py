@@ -111,7 +111,7 @@ def watermark(manifest: Path, time: float | None, work_dir: Path) -> int:
         print(watermark.watermark_text(uri))
         return SUCCESS
     with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
-        print(watermark.set_watermark(uri, on_manifest(manifest, work_dir), topology, time))
+        print(watermark.set_watermark(uri, manifest, work_dir, topology, time))
     return SUCCESS
 
 

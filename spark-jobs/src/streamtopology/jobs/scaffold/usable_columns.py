@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 from streamtopology.jobs.scaffold.column_names import plain_names
@@ -75,7 +74,8 @@ def _objects(name: str, column: pa.ChunkedArray) -> JsonColumn | None:
     if not pa.types.is_struct(column.type):
         return None
     inner = [field.name for field in column.type]
-    fields = [JsonField(one, f"{quoted(name)}.{quoted(one)}", pc.struct_field(column, [one])) for one in inner]
+    parts = zip(inner, column.combine_chunks().flatten(), strict=True)
+    fields = [JsonField(one, f"{quoted(name)}.{quoted(one)}", pa.chunked_array([values])) for one, values in parts]
     return JsonColumn(tuple(fields), 1, ())
 
 
