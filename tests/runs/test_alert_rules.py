@@ -94,7 +94,7 @@ CASES = [
     Case("suspended", {**STOPPED, condition("Ready", "Suspended"): "1x480"}, minutes=400),
     Case("completed", {**STOPPED, condition("Ready", "Completed"): "1x480"}, minutes=400),
     Case("completed, and nothing was left as it should be", {**TROUBLED, RUNS: "", condition("Ready", "Completed"): "1x480"}),
-    Case("finishes its batch to be suspended", {**TROUBLED, RUNS: "", condition("Ready", "Suspended"): "0x480"}),
+    Case("finishes its batch to be suspended", {**TROUBLED, RUNS: "", condition("Ready", "Suspending"): "0x480"}),
     Case("paused", {**TROUBLED, RUNS: "0x480", condition("Reconfiguring", "Paused"): "0x480"}),
     Case("asleep", {**IDLE, RUNS: "", condition("Ready", "Asleep"): "1x480"}, minutes=400),
     Case("a new topology starts", {RUNS: "", condition("Ready", "DriverStarting"): "0x4 _x480"}, minutes=6),
