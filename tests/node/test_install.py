@@ -80,7 +80,7 @@ def test_the_resource_can_be_explained(node: Node):
 
 def test_helm_test_ends_with_a_sentence(node: Node):
     try:
-        assert "leads and renews its lease; StreamTopologies are served, and it may read them in all namespaces" in checked(
+        assert "leads and renews its lease; it serves StreamTopologies in all namespaces: it wrote the status of" in checked(
             node
         )
     finally:
