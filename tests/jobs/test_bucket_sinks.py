@@ -157,7 +157,7 @@ def test_place_without_credentials_or_prefix_and_files_per_task_are_refused(monk
     for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
         monkeypatch.delenv(name, raising=False)
     sink = topology.Sink("out", "counts", "parquet", {"path": "s3://b/out"})
-    assert check(sink) == []
+    assert check(sink, Path()) == []
     with pytest.raises(SinkError, match="sink 'out': path s3://b/out needs credentials in the environment of the driver: AWS_"):
         open_sink(sink, WRITER)
     odd = ("s3://b/a//b", "s3://b/../x", "s3://b/./x", "s3://b/a?x", "s3://b/a#x", "s3://b/ä", "s3://me:pw@b/x", "s3://[b/x")

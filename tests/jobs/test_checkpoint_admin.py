@@ -13,8 +13,9 @@ from support.stages import Flow, counted, counting, counts, manifest
 from streamtopology.jobs.admin.checkpoints import check, clone, findings_text, rollback
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.own_command import on_manifest
 
-MANIFEST = Path("my job.yaml")
+ARGUMENTS = on_manifest(Path("my job.yaml"), Path("my work"))
 BATCHES = [[1, 2, 3], [1, 1], [2, 5], [7, 7, 1]]
 
 
@@ -115,8 +116,10 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
         file.write_bytes(content)
     (found,) = check(flow.checkpoint.uri)
     assert (found.path, found.usable) == (newest, 2)
-    assert f"{newest}" in findings_text(MANIFEST, [found])
-    assert "`streamtopology state rollback 'my job.yaml' --to 2` goes back to it" in findings_text(MANIFEST, [found])
+    assert f"{newest}" in findings_text(ARGUMENTS, [found])
+    assert "`streamtopology state rollback 'my job.yaml' --work-dir 'my work' --to 2` goes back to it" in findings_text(
+        ARGUMENTS, [found]
+    )
     with pytest.raises(CheckpointError, match=r"batch 3 cannot be gone back to: state/n/\d/3-1\.delta"):
         rollback(flow.checkpoint.uri, 3)
     rollback(flow.checkpoint.uri, 2)
@@ -129,7 +132,7 @@ def test_damage_is_named_with_what_can_be_done(flow: Flow, harm: str) -> None:
 def test_check_reports_that_no_kept_commit_is_whole(flow: Flow) -> None:
     for path in flow.checkpoint.files("state"):
         Path(flow.checkpoint.where(path)).unlink()
-    assert "no kept commit is whole: put the files back from a copy" in findings_text(MANIFEST, check(flow.checkpoint.uri))
+    assert "no kept commit is whole: put the files back from a copy" in findings_text(ARGUMENTS, check(flow.checkpoint.uri))
 
 
 def test_the_commands(flow: Flow, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,11 @@ def test_sinks_hold_what_sql_gives_over_the_whole_input(part: int, request: pyte
         play(seed)
 
 
+@pytest.mark.parametrize("seed", [357535370941])  # a join whose key has the name that it gives another column
+def test_case_that_was_red_stays_right(seed: int) -> None:
+    play(seed)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(10))
 def test_sinks_hold_what_sql_gives_for_new_seeds(part: int, request: pytest.FixtureRequest) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from support.stages import SLOTS, Flow, Routes, manifest, random_table
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
+from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.operators.window_join import WindowJoin
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -58,6 +61,36 @@ def test_windows_of_another_size_are_not_mixed(
     flow.batch(s=rows(2, 3))
     flow.drain()
     assert sum(flow.published("w")["n"].to_pylist()) == 7, "after an edit back the topology resumes"
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        ({"grouping": {"policy": "mixed", "key": "t"}}, "do not fit state of (t "),
+        ({"with": {"time": "t", "size": "9s", "aggregates": {"n": "count()"}}}, "for the end of windows of 9s now"),
+        ({"with": {"time": "t", "size": "10s", "aggregates": {"n": "max(k)"}}}, "do not fit state of (k "),
+        ({"name": "another"}, "operator 'w' is no longer in the manifest"),
+    ],
+)
+def test_checkpoint_of_another_version_is_refused_before_spark_starts(
+    tmp_path: Path, now: dict[str, Any], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = windows({"size": "10s"})
+    Flow(tmp_path, given, checkpoint=str(tmp_path / "work/flow/checkpoint")).batch(s=rows(0, 1))
+    pq.write_table(rows(2), tmp_path / "a.parquet")
+    given["spec"]["sources"][0]["options"]["path"] = str(tmp_path / "*.parquet")
+    file, work_dir = tmp_path / "flow.yaml", ["--work-dir", str(tmp_path / "work")]
+    file.write_text(yaml.safe_dump(given))
+    assert main(["validate", str(file), *work_dir]) == 0
+    given["spec"]["operators"][0] |= now
+    given["spec"]["sinks"] = []
+    file.write_text(yaml.safe_dump(given))
+    capsys.readouterr()
+    for command in ("validate", "run"):
+        assert main([command, str(file), *work_dir]) == 1
+        assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "work/cluster").exists()
+    assert main(["validate", str(file)]) == 0, "another work folder has no checkpoint"
 
 
 def test_key_columns_in_another_order_are_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.driver.watermarks import END_OF_TIME
 from streamtopology.routing.table.hashing import hash_int64
 
-MANIFEST = Path("job.yaml")
+MANIFEST = "job.yaml"
 TEN_SECONDS = {"time": "t", "size": "10s", "aggregates": {"n": "count()"}}
 NOON = 1_800_000_000.0
 

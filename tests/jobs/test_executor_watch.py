@@ -11,6 +11,7 @@ from support.waiting import eventually
 
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied
+from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.spark import executor_watch
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.spark.keep_alive import HasEnded
@@ -98,6 +99,13 @@ def test_failure_of_a_killed_python_process_is_a_lost_attempt(watched: Watched, 
     executors = [executor.ref for executor in watched.watch.admitted()]
     with pytest.raises(PythonWorkerDied), watched.watch.guard(executors):
         raise PySparkException(f"Job aborted due to stage failure: Task 1 in stage 442.0 failed 1 times: {message}")
+
+
+def test_full_disk_of_spark_is_said_without_its_trace(watched: Watched) -> None:
+    executors = [executor.ref for executor in watched.watch.admitted()]
+    said = r"No space left on device; free space .* and start again: nothing is lost$"
+    with pytest.raises(TopologyFailed, match=said), watched.watch.guard(executors):
+        raise PySparkException("Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat java.base/x")
 
 
 @pytest.mark.parametrize("times", [1, 6])

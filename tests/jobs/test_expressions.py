@@ -103,8 +103,8 @@ OF_SPARK = {
     "date_sub": "date_sub(t, 1)", "datediff": "datediff(t, t)", "element_at": "element_at(l, 1)", "explode": "explode(l)",
     "from_unixtime": "from_unixtime(x)", "get_json_object": "get_json_object(s, '$.a')", "named_struct": "named_struct('a', x)",
     "nvl": "nvl(x, 1)", "rlike": "s RLIKE 'a'", "size": "size(l)", "substring_index": "substring_index(s, ',', 1)",
-    "to_date": "to_date(s, 'yyyy')", "to_timestamp": "to_timestamp(s, 'yyyy')", "unix_timestamp": "unix_timestamp(t)",
-    "window": "window(t, '1 minute')",
+    "to_date": "to_date(s, 'yyyy')", "to_timestamp": "to_timestamp(s, 'yyyy')", "transform": "transform(l, x -> x + 1)",
+    "unix_timestamp": "unix_timestamp(t)", "window": "window(t, '1 minute')",
 }  # fmt: skip
 
 
@@ -116,6 +116,15 @@ def test_function_of_spark_alone_is_refused_with_one_that_does_the_same(name: st
     if name != "window":
         columns = pa.schema([*SCHEMA, ("a", pa.int32()), ("b", pa.int32()), ("seconds", pa.float64())])
         assert output_schema(columns, [f"{instead} AS y"]).names == ["y"]
+
+
+def test_lambda_with_an_arrow_is_refused_with_the_form_that_works() -> None:
+    with pytest.raises(
+        ExpressionError, match=r"list_transform\(l, lambda x: x \+ 1\) in place of x -> x \+ 1 \(columns:"
+    ) as refused:
+        output_schema(SCHEMA, ["list_transform(l, x -> x + 1) AS y"])
+    assert "SET" not in str(refused.value)
+    assert output_schema(SCHEMA, ["list_transform(l, lambda x: x + 1) AS y"]).names == ["y"]
 
 
 @pytest.mark.parametrize("expression", ["hour(at) AS h", "date_trunc('day', at) AS day", "AT + INTERVAL 1 DAY AS y"])

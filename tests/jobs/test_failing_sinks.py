@@ -241,7 +241,7 @@ def test_dead_letters_of_a_killed_run_are_kept_whatever_the_next_manifest(folder
     given["spec"]["onBadTuple"] = "deadLetter"
     flow = Flow(folder, given)
     flow.batch(s=rows_of(1, 2))
-    Publisher.of(flow.checkpoint, strict).publish_again(flow.last, flow.topology)
+    Publisher.of(flow.checkpoint, strict, Path()).publish_again(flow.last, flow.topology)
     (letters,) = (folder / "checkpoint/dead-letters").iterdir()
     assert json.loads(json.loads(letters.read_text())["tuple"]) == {"v": 2}
 
@@ -276,7 +276,7 @@ def moved_to(folder: Path, **paths: str) -> dict[str, Any]:
 
 def real(folder: Path, flow: Flow, **paths: str) -> Publisher:
     """The publisher of a new process, to folders."""
-    return Publisher.of(flow.checkpoint, parse(moved_to(folder, **paths)))
+    return Publisher.of(flow.checkpoint, parse(moved_to(folder, **paths)), folder)
 
 
 def test_waiting_batch_goes_to_the_new_place_of_its_sink(folder: Path) -> None:

@@ -19,6 +19,7 @@ from support.stages import Flow, manifest
 
 from streamtopology.api import Field, KeyedState, KeyedStateSchema, TupleState
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.operators.state_objects import StateObjects
 from streamtopology.jobs.state.field_values import FieldValues
 
 INTEGERS = ("i1", "u1", "i2", "i4", "u4", "i8", "u8")
@@ -209,7 +210,7 @@ def test_fields_of_one_key_are_checked_whatever_their_shape() -> None:
         Field(name, np.dtype(name), shape) for name, shape in (("i1", (2,)), ("?", ()), ("f4", ()), ("f8", ()), ("i8", ()))
     )
     state = KeyedState(KeyedStateSchema(fields, pa.schema([("k", pa.int64())])))
-    one = TupleState(state, 0)
+    one = TupleState(state, 0, StateObjects(state, np.array([0])))
     for field, value in [("i1", [1, 300]), ("?", 2), ("f4", 1e300), ("f8", "5"), ("i8", 0.5), ("i8", "5")]:
         with pytest.raises(OverflowError, match="cannot hold"):
             one[field] = value

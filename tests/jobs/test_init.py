@@ -445,7 +445,7 @@ def test_compressed_json_lines_are_read():
             }
             file.write(json.dumps(row) + "\n")
     spec = init("data")
-    assert spec["sources"][0]["schema"] == "user STRING, amount DOUBLE, at TIMESTAMP"
+    assert spec["sources"][0]["schema"] == "user STRING, amount DOUBLE, at TIMESTAMP, to STRUCT<`x`: BIGINT>"
     assert rows_read(load(Path("made.yaml"))).num_rows == ROWS
 
 

@@ -199,6 +199,7 @@ def order(number: int) -> str:
         "vip": number % 2 == 0,
         "name": "x",
         "to": {"x": 1},
+        "tags": ["a"],
     }
     return json.dumps({**fields, "at": (datetime(2026, 1, 1) + timedelta(seconds=number)).isoformat(), "note": shop})
 
@@ -211,13 +212,22 @@ def test_fields_of_json_in_a_column_of_texts_become_columns(
     assert source["watermark"]["column"] == "at"
     assert calls() >= {"sum(amount)"}
     shown = capsys.readouterr().out
-    columns = "user_id, amount, vip, payload_name, at, note_shop, note_lot"
+    columns = "user_id, amount, vip, payload_name, to_x, at, note_shop, note_lot"
     assert f"column 'payload' holds JSON objects, whose fields are columns here: {columns}; 2% of its texts are none" in shown
-    assert "left out: field 'to', nested or of several types (column 'payload')" in shown
+    assert "left out: field 'tags', an array or of several types (column 'payload')" in shown
     assert "* user_id " in shown
     assert values("user_id")[49:52] == ["u12", None, "u14"]
     assert values("amount")[49:52] == [49 / 4, None, 51 / 4]
     assert values("at")[51] == datetime(2026, 1, 1, 0, 0, 51, tzinfo=UTC)
+
+
+def test_fields_of_objects_in_json_files_become_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": n, "user": {"name": f"u{n % 20}", "a b": n % 50, "deep": {"x": 1}}} for n in range(ROWS)]
+    Path("data.json").write_text("\n".join(map(json.dumps, [*rows, {"id": 0, "user": None}])))
+    assert main(["init", "data.json", "--output", "made.yaml", "--key", "name"]) == 0
+    assert "column 'user' holds JSON objects, whose fields are columns here: name, a_b" in capsys.readouterr().out
+    assert values("name")[19:22] == ["u19", "u0", "u1"]
+    assert values("name")[-1] is None
 
 
 def test_field_of_json_within_json_can_be_the_key() -> None:

@@ -15,7 +15,14 @@ from streamtopology.jobs.columnar.keys import KeyColumns, KeyTypeError, widened
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError, concatenated
 from streamtopology.routing.table.table import RoutingTable
 
-FIELDS = (Field("count", np.dtype("i8")), Field("spread", np.dtype("f4"), shape=(2, 3), initial=-1))
+NOTES = pa.list_(pa.struct([("text", pa.large_string()), ("n", pa.int16())]))
+FIELDS = (
+    Field("count", np.dtype("i8")),
+    Field("spread", np.dtype("f4"), shape=(2, 3), initial=-1),
+    Field.of("notes", NOTES),
+)
+# So long that a few batches make more garbage than a sweep leaves.
+LONG = "a note " * 10_000
 
 KEY_SPACES: dict[str, tuple[pa.Schema, list[tuple[object, ...]]]] = {
     "int": (pa.schema({"k": pa.int32()}), [(n,) for n in range(-6, 6)] + [(None,)]),
@@ -26,7 +33,8 @@ KEY_SPACES: dict[str, tuple[pa.Schema, list[tuple[object, ...]]]] = {
     ),
 }
 
-Values = tuple[int, tuple[float, ...]]
+Note = tuple[str | None, int]
+Values = tuple[int, tuple[float, ...], tuple[Note, ...] | None]
 
 
 def key_columns(types: pa.Schema, rows: list[tuple[object, ...]]) -> KeyColumns:
@@ -50,9 +58,11 @@ def plain(columns: list[pa.Array]) -> list[tuple[object, ...]]:
 def contents(state: KeyedState) -> dict[tuple[object, ...], Values]:
     slots = state.live()
     count, spread = state.column("count")[slots].tolist(), state.column("spread")[slots].reshape(-1, 6).tolist()
-    found = list(zip(plain(state.keys(slots)), zip(count, spread, strict=True), strict=True))
+    lists = state.read("notes", slots).to_pylist()
+    notes = [None if each is None else tuple((note["text"], note["n"]) for note in each) for each in lists]
+    found = list(zip(plain(state.keys(slots)), zip(count, map(tuple, spread), notes, strict=True), strict=True))
     assert len(dict(found)) == len(found), "a key has two slots"
-    return {key: (count, tuple(spread)) for key, (count, spread) in found}
+    return dict(found)
 
 
 class KeyedStateAgainstDictionary(RuleBasedStateMachine):
@@ -81,8 +91,8 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         np.add.at(self.state.column("count"), slots, amount)
         self.state.column("spread")[slots, 1, 2] = amount
         for row in rows:
-            count, spread = self.model.get(row, (0, (-1.0,) * 6))
-            self.model[row] = (count + amount, (*spread[:5], float(amount)))
+            count, spread, notes = self.model.get(row, (0, (-1.0,) * 6, None))
+            self.model[row] = (count + amount, (*spread[:5], float(amount)), notes)
         self.changed |= set(rows)
 
     @rule(picks=st.lists(st.integers(0, 50), max_size=5))
@@ -93,8 +103,19 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.state.touch(slots)
         self.state.column("count")[slots[slots >= 0]] = 100
         present = [row for row in rows if row in self.model]
-        self.model |= {row: (100, self.model[row][1]) for row in present}
+        self.model |= {row: (100, *self.model[row][1:]) for row in present}
         self.changed |= set(present)
+
+    @rule(picks=st.lists(st.integers(0, 50), max_size=8), long=st.integers(0, 3))
+    def note(self, picks: list[int], long: int) -> None:
+        """Each with a note of its own; of a key that is there twice the last one counts."""
+        rows = self.some_keys(picks)
+        notes = [((LONG if number < long else None, number),) * (number % 3) for number in range(len(rows))]
+        slots = self.state.slots(key_columns(self.types, rows), routing_hashes(self.types, rows))
+        self.state.write("notes", slots, pa.array(notes, NOTES))
+        for row, note in zip(rows, notes, strict=True):
+            self.model[row] = (*self.model.get(row, (0, (-1.0,) * 6, None))[:2], note)
+        self.changed |= set(rows)
 
     @rule(picks=st.lists(st.integers(0, 50), max_size=5))
     def delete(self, picks: list[int]) -> None:
@@ -449,7 +470,7 @@ def test_wrong_use_is_reported() -> None:
         KeyedState(state.schema).restore(pa.record_batch({"k": pa.array([1], pa.int64()), "total": [1]}))
     with pytest.raises(StateError, match=r"Field\(<class 'str'>\): a field has a name and a type, such as Field\('count', np"):
         Field(str)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(StateError, match=r"'name': state holds numbers and booleans, not .*; keep texts .* in rows"):
+    with pytest.raises(StateError, match=r"'name': a numpy type .* is needed, not .*Field.of\('name', pa.string\(\)\)"):
         Field("name", np.dtype(str))
     with pytest.raises(StateError, match="declared twice"):
         KeyedStateSchema((Field("k", np.dtype("i8")),), pa.schema({"k": pa.int64()}))

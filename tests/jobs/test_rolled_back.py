@@ -18,7 +18,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.errors import WrongUse
 
-MANIFEST = Path("job.yaml")
+MANIFEST = "job.yaml"
 STEPS = """
 import numpy as np
 from streamtopology.api import Field, TupleOperator

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from support.histories import run, source_shares
 
 from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.jobs.own_command import DEFAULT_WORK_DIR, on_manifest
 from streamtopology.jobs.view.formatting import still_unbalanced, verdict
 from streamtopology.jobs.view.run_ending import Ending, LeftBehind, SinkRows, ending_text
 
 LEFT = LeftBehind("/work/checkpoint", 12_300_000, 20, 19, 1_767_265_200.0, keyed_operators=["fares"])
 ENDED = Ending(
     topology="trips",
-    manifest="trips.yaml",
+    arguments="trips.yaml",
     seconds=62.0,
     batch_seconds=12.0,
     batches=20,
@@ -40,8 +42,10 @@ def test_ending_names_rows_places_checkpoint_and_what_to_do_next() -> None:
 
 
 def test_hint_at_a_keys_state_runs_whatever_operators_there_are_and_however_the_manifest_is_called() -> None:
+    arguments = on_manifest(Path("my trips.yaml"), DEFAULT_WORK_DIR)
+
     def seen(*keyed: str) -> str:
-        return ending_text(replace(ENDED, manifest="my trips.yaml", left=replace(LEFT, keyed_operators=keyed)))
+        return ending_text(replace(ENDED, arguments=arguments, left=replace(LEFT, keyed_operators=keyed)))
 
     assert seen("fares").endswith("streamtopology state get 'my trips.yaml' KEY")
     assert seen("fares", "sums").endswith("streamtopology state get 'my trips.yaml' KEY --operator fares")

@@ -218,9 +218,9 @@ def test_sink_may_leave_a_bucket_that_cannot_be_asked(tmp_path: Path, monkeypatc
     flow = flow_to("s3://former/x", tmp_path)
     given = flow_to(str(tmp_path / "new"), tmp_path / "other").topology
     with pytest.raises(SinkError, match=r"needs credentials .*may have batch 0, or not, .*export-batch MANIFEST --sink a"):
-        Publisher.of(flow.checkpoint, given).publish_again(flow.last, flow.topology)
+        Publisher.of(flow.checkpoint, given, tmp_path).publish_again(flow.last, flow.topology)
     getattr(flow.checkpoint.publications, noted)("a", 0, "there")
-    Publisher.of(flow.checkpoint, given).publish_again(flow.last, flow.topology)
+    Publisher.of(flow.checkpoint, given, tmp_path).publish_again(flow.last, flow.topology)
     assert numbers_in(given.sinks[0], tmp_path) == ([] if noted == "exported" else [1])
 
 

@@ -223,7 +223,7 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "complaint"),
     [
-        (manifest_sink("parquett"), "unknown format 'parquett'; known are parquet, json, console, memory, kafka"),
+        (manifest_sink("parquett"), "unknown format 'parquett'; known are parquet, json, console, memory, function, kafka"),
         (manifest_sink("parquet"), "format parquet needs option path"),
         (
             manifest_sink("json", path="s3a://b/x"),
@@ -248,14 +248,14 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_sink_is_refused_with_a_sentence(sink: topology.Sink, complaint: str) -> None:
-    (problem,) = check(sink)
+    (problem,) = check(sink, Path())
     assert problem.message.startswith("sink 'out': ")
     assert complaint in problem.message
 
 
 def test_every_format_of_a_manifest_can_be_opened_or_says_what_it_needs() -> None:
     for format_ in topology.SINK_FORMATS:
-        assert not any("unknown format" in problem.message for problem in check(manifest_sink(format_)))
+        assert not any("unknown format" in problem.message for problem in check(manifest_sink(format_), Path()))
 
 
 # --- rows as JSON

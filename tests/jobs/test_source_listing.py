@@ -19,6 +19,7 @@ from support.streams import Stream, spec
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, local_pattern
 from streamtopology.jobs.connectors.sources.files.listing import list_files
+from streamtopology.jobs.connectors.sources.files.survey import nothing_to_read
 from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fits_name, literal
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.validation import check
@@ -342,7 +343,7 @@ def test_validate_says_how_many_files_and_rows_a_source_sees(capsys: pytest.Capt
         ({"path": "in/*.csv"}, "no file matches"),
         ({"path": "in", "pathGlobFilter": "*.csv"}, "(there is a.parquet); correct it, or leave it out"),
         ({"path": "folders"}, "set options.recursiveFileLookup: true"),
-        ({"path": "empty"}, "has no files; a run waits for one"),
+        ({"path": "empty"}, "has no files: correct option path"),
         ({"path": "in[1]"}, "a backslash before each"),
     ],
 )
@@ -357,6 +358,13 @@ def test_source_that_matches_nothing_is_a_warning(
     assert code == 0
     assert sentence in err
     assert "sees 0 files, no rows" in out
+
+
+def test_a_run_says_what_becomes_of_a_source_without_files() -> None:
+    Path("empty").mkdir()
+    empty = SourceSpec.of(Source("s", "parquet", "key BIGINT", {"path": "empty"}))
+    assert next(nothing_to_read([empty], waits=True)).startswith("source 's' waits: folder ")
+    assert next(nothing_to_read([empty], waits=False)).startswith("source 's' ends without rows: folder ")
 
 
 def test_folders_next_to_files_that_are_not_read_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,16 @@ def test_casts_hold_anywhere_in_an_expression(expression: str, expected: object)
     assert result(expression, rows("Zürich".encode())) == [expected]
 
 
+@pytest.mark.parametrize(
+    "kind", ["TINYINT", "INT", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
+)
+def test_numbers_are_cut_off_to_any_integer(kind: str) -> None:
+    for number, expected in ((2.7, 2), (2.5, 2), (-0.9, 0)):
+        batch = pa.record_batch({"x": [number]})
+        assert result(f"CAST(x AS {kind})::VARCHAR", batch) == [str(expected)]
+        assert result(f"TRY_CAST(x AS {kind})::VARCHAR", batch) == [str(expected)]
+
+
 @pytest.mark.parametrize("cast", ["unnest(parts)::TEXT", "unnest([x])::INT", "(unnest([x]) + 1)::INT"])
 def test_a_cast_of_unknown_type_says_how_to_write_it(cast: str) -> None:
     with pytest.raises(ExpressionError, match=r"has no type to cast yet: cast inside, unnest\(list_transform\("):

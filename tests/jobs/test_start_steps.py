@@ -36,6 +36,16 @@ def test_news_of_an_executor_leave_the_count_in_sight(tmp_path: Path):
     assert reported[-1].endswith("1 of 4 executors are warm; executor 2 is warm and admitted")
 
 
+def test_a_single_executor_is_no_plural(tmp_path: Path):
+    start, reported = steps(tmp_path, executors=1)
+    start.cluster()
+    start.executors(0)
+    assert [text.partition(": ")[2] for text in reported] == [
+        "starting Spark's master and the driver, then 1 executor",
+        "0 of 1 executor is warm; the first batch waits for all",
+    ]
+
+
 def test_the_usual_time_is_the_range_of_the_last_five_starts_of_that_size(tmp_path: Path):
     assert "usually 20 to 60 s" in steps(tmp_path)[0].warm_up(), "nothing is known of this machine"
     steps(tmp_path)[0].remember(90.0)

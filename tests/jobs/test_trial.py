@@ -18,6 +18,7 @@ import yaml
 from support.waiting import eventually
 
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.errors import RowFailed, TupleFailed
 from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.runtime.trial import part_to_try, try_rows
 
@@ -153,7 +154,7 @@ def test_a_failing_row_is_named_with_the_users_line(run: str, said: str, capsys:
     written(operator("own", ["rows"], run))
     code, printed = tried(capsys)
     assert code == 1
-    assert f"""operator 'own' failed on the row {{"k": 0, "v": 0, "t": 0}}: {said}""" in printed
+    assert f"""operator 'own' failed on the row {{'k': 0, 'v': 0, 't': 0}}: {said}""" in printed
     assert "sink 'own', rows of 'own': 12 rows" in printed
     assert "1 row failed: a run would end at the first" in printed
     written(operator("own", ["rows"], run), onBadTuple="deadLetter")
@@ -167,9 +168,22 @@ def test_a_row_on_which_a_select_fails_is_named(capsys: pytest.CaptureFixture[st
     code, printed = tried(capsys)
     assert code == 1
     assert (
-        """source 'rows' failed on the row {"k": 2, "v": 2""" in printed
-        or """source 'rows' failed on the row {"v": 2}""" in printed
+        """source 'rows' failed on the row {'k': 2, 'v': 2""" in printed
+        or """source 'rows' failed on the row {'v': 2}""" in printed
     )
+
+
+def test_a_long_value_of_a_failing_row_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was printed whole, twice: in the row, and in the reason."""
+    Path("in.csv").write_text(f"{'x' * 100_000},1\n")
+    given = source(schema="text STRING, v BIGINT", select=["CAST(text AS BIGINT) AS k"])
+    written(operator("n", ["rows"], "count"), sources=[given])
+    code, printed = tried(capsys)
+    assert (code, "{'text': 'xxx" in printed, "xxx... (100,002 characters)" in printed) == (1, True, True)
+    assert len(printed) < 2500
+    row = {"text": "x" * 100_000}
+    assert len(str(TupleFailed("n", 0, 0, row, row, f"no number: {row}"))) < 2500
+    assert len(str(RowFailed("rows", 0, row, f"no number: {row}"))) < 2500
 
 
 def test_what_needs_spark_is_named_as_not_tried(capsys: pytest.CaptureFixture[str]) -> None:

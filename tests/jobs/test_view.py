@@ -288,6 +288,7 @@ def test_an_error_in_the_run_is_not_swallowed():
         (formatting.duration(59.9), "1 min 00 s"),
         (formatting.duration(125), "2 min 05 s"),
         (formatting.percent(0.384), "38 %"),
+        (formatting.percent(-1e-9), "0 %"),
     ],
 )
 def test_quantities_in_words(text, expected):

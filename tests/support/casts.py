@@ -48,6 +48,7 @@ _VALUES: dict[str, pa.Array] = {
     "DATE": pa.array([datetime.date(1970, 1, 1), datetime.date(2024, 2, 29), datetime.date(1, 1, 1)]),
     "TIMESTAMP": pa.array(_INSTANTS, pa.timestamp("us", "UTC")),
     "ARRAY<INT>": pa.array([[1, 2], [], [None]], pa.list_(pa.int32())),
+    "ARRAY<DOUBLE>": pa.array([[1.0, 2.7], [2.5], [None]], pa.list_(pa.float64())),
 }
 _NUMBERS = ("TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)")
 _TARGETS = {
@@ -62,7 +63,9 @@ _TARGETS = {
     "DATE": ("INT", "STRING", "TIMESTAMP"),
     "TIMESTAMP": ("INT", "BIGINT", "DOUBLE", "STRING", "DATE"),
     "ARRAY<INT>": ("STRING",),
+    "ARRAY<DOUBLE>": ("ARRAY<INT>",),
 }
+_OTHER_NAMES = {"ARRAY<INT>": "INT[]"}
 CASTS = [(kind, target) for kind, targets in _TARGETS.items() for target in targets]
 
 
@@ -130,7 +133,7 @@ def _by_us(values: pa.Array, target: str) -> list[str]:
 
 def _one_by_us(value: pa.Array, target: str) -> str:
     try:
-        result = project(pa.RecordBatch.from_arrays([value], ["v"]), [f"CAST(v AS {target}) AS r"])
+        result = project(pa.RecordBatch.from_arrays([value], ["v"]), [f"CAST(v AS {_OTHER_NAMES.get(target, target)}) AS r"])
     except ExpressionError:
         return ERROR
     return _result(result.column("r")[0])

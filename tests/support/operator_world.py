@@ -107,6 +107,8 @@ class World:
     events: list[tuple[str, str]] = field(default_factory=list)
     attempts: dict[Aim, Attempts] = field(default_factory=dict)
     versions: Any = field(default_factory=lambda: itertools.count(2))
+    # Deployment -> its version, and the revision of that version's template: asked for in every tick.
+    revisions: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def change(self, **spec: Any) -> None:
         """`kubectl apply` of another spec."""
@@ -272,7 +274,7 @@ class World:
 
     def _make_pods(self, kind: str, name: str, body: Object) -> None:
         template, replicas = body["spec"]["template"], body["spec"]["replicas"]
-        suffix = "" if kind == "StatefulSet" else f"{_revision(template)}-"
+        suffix = "" if kind == "StatefulSet" else f"{self._revision(body)}-"
         wanted = {f"{name}-{suffix}{number}" for number in range(replicas)}
         present = {
             pod
@@ -296,6 +298,13 @@ class World:
             }
             self.admission(pod_body)
             self.put(pod_body)
+
+    def _revision(self, deployment: Object) -> str:
+        name, version = deployment["metadata"]["name"], deployment["metadata"]["resourceVersion"]
+        if self.revisions.get(name, ("",))[0] != version:
+            template = json.dumps(deployment["spec"]["template"], sort_keys=True)
+            self.revisions[name] = version, format(abs(hash(template)) % 10_000, "04d")
+        return self.revisions[name][1]
 
     def _drive(self) -> None:
         pods, routing = (
@@ -390,7 +399,3 @@ def strategically_merged(body: Any, patch: Any) -> Any:
     body = body if isinstance(body, dict) else {}
     merged = {name: value for name, value in body.items() if patch.get(name, 1) is not None}
     return merged | {name: strategically_merged(merged.get(name), value) for name, value in patch.items() if value is not None}
-
-
-def _revision(template: Object) -> str:
-    return format(abs(hash(json.dumps(template, sort_keys=True))) % 10_000, "04d")

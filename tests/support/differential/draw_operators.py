@@ -261,7 +261,8 @@ def _join(drawing: Drawing, name: str, streams: Sequence[Stream]) -> Drawn:
     kept = [(alias, c) for alias, stream in (("a", one), ("b", other)) for c in stream.columns if c.name not in names]
     columns = [*key, *(Column(f"{alias}_{column.name}", column.kind) for alias, column in kept)]
     time = f"a_{one.time}"
-    if drawing.chance(0.3):
+    is_ambiguous = len({column.name for column in columns}) < len(columns)  # a key `b_x`, and a column `x` of `b`
+    if drawing.chance(0.3) or is_ambiguous:
         options["select"] = [f"a.{quoted(key[0].name)} AS {name}_k", f"a.{quoted(one.time)} AS {name}_t"]
         columns, time = [Column(f"{name}_k", key[0].kind), Column(f"{name}_t", drawing.time)], f"{name}_t"
     spec: Spec = {"name": name, "inputs": [{"from": one.name, "as": "a"}, second], "run": "window-join", "with": options}

@@ -25,7 +25,7 @@ def rate(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
+    return "-" if value is None else f"{100 * value:z.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -65,7 +65,7 @@ def _hold(hold: Hold) -> str:
                 f"{duration(hold.batch_seconds)}: the clocks of executors are wrong"
             )
         case HoldReason.BALANCED:
-            return f"balanced: imbalance {hold.imbalance:.1%} is within the tolerance of {hold.tolerance:.1%}"
+            return f"balanced: imbalance {hold.imbalance:z.1%} is within the tolerance of {hold.tolerance:.1%}"
         case HoldReason.MAY_NOT_LAST:
             return f"{_stages(hold.stages)} is out of balance: waiting to see whether that lasts"
         case HoldReason.NO_BETTER_PLAN:
@@ -110,13 +110,13 @@ def _stage(stage: StageReason) -> str:
     name = "source" if stage.stage == SOURCE else stage.stage
     match stage.kind:
         case RemedyKind.SHARES:
-            return f"{name}: shares by measured capacity, imbalance {stage.imbalance:.1%}"
+            return f"{name}: shares by measured capacity, imbalance {stage.imbalance:z.1%}"
         case RemedyKind.TABLE:
-            return f"{name}: imbalance {stage.imbalance:.1%}, planned {stage.planned or 0.0:.1%}"
+            return f"{name}: imbalance {stage.imbalance:z.1%}, planned {stage.planned or 0.0:.1%}"
         case RemedyKind.LOCALITY:
             return (
                 f"{name}: {stage.local_before or 0.0:.0%} of the tuples stay on their server, planned "
-                f"{stage.local_planned or 0.0:.0%}; imbalance {stage.imbalance:.1%}"
+                f"{stage.local_planned or 0.0:.0%}; imbalance {stage.imbalance:z.1%}"
             )
 
 

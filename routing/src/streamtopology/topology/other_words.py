@@ -10,7 +10,7 @@ SINKS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("foreachBatch", "foreach"),
-        "an operator of your own (run: path/file.py:Class) calls your code, and a parquet sink keeps each batch once",
+        "format: function calls your function with each batch (options: {run: path/file.py:function})",
     ),
 }
 TRIGGERS: Mapping[str, str] = {

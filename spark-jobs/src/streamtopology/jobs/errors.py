@@ -7,6 +7,28 @@ from typing import Any
 
 from streamtopology.contract.errors import InvalidInput, StreamTopologyError
 
+# Characters of a value, and at either end of a reason, which may quote one, that a message has at most.
+_MOST = 200
+
+
+def shown_row(row: Mapping[str, Any]) -> str:
+    """A row for people, as Python spells it; long values are cut."""
+    return "{" + ", ".join(f"{name!r}: {_shown(value)}" for name, value in row.items()) + "}"
+
+
+def shown_key(key: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in key.items())
+
+
+def shown_reason(reason: str) -> str:
+    """The reason why a row failed, for people; the values that it quotes make it long."""
+    return reason if len(reason) <= 4 * _MOST else f"{reason[: 2 * _MOST]}... ({len(reason):,} characters) ...{reason[-_MOST:]}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST else f"{text[:_MOST]}... ({len(text):,} characters)"
+
 
 class TopologyFailed(StreamTopologyError):
     """The run stops. Its checkpoint is good: the same command continues after the last committed batch."""
@@ -41,11 +63,11 @@ class TupleFailed(TopologyFailed):
         self.key, self.row, self.reason = key, row, reason
 
     def __str__(self) -> str:
-        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items()) or "none"
         return (
-            f"operator {self.operator!r} failed on one tuple in batch {self.batch} at instance {self.instance}, key {key}: "
-            f"{self.reason}. The tuple: {dict(self.row)}. Nothing of this batch was committed. Correct the operator and "
-            "start again, or set spec.onBadTuple: deadLetter to set such tuples aside and continue."
+            f"operator {self.operator!r} failed on one tuple in batch {self.batch} at instance {self.instance}, key "
+            f"{shown_key(self.key) or 'none'}: {shown_reason(self.reason)}. The tuple: {shown_row(self.row)}. Nothing of this "
+            "batch was committed. Correct the operator and start again, or set spec.onBadTuple: deadLetter to set such tuples "
+            "aside and continue."
         )
 
 
@@ -75,9 +97,8 @@ class PartsDoNotFit(TopologyFailed):
         self.key, self.column, self.operator, self.batch = key, column, operator, batch
 
     def __str__(self) -> str:
-        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
         where = f"operator {self.operator!r}, " if self.operator else ""
-        text = f"{where}key {key}, column {self.column!r}: the sum of its parts does not fit into 64 bits"
+        text = f"{where}key {shown_key(self.key)}, column {self.column!r}: the sum of its parts does not fit into 64 bits"
         if self.batch is None:
             return f"{text}; cast the column to DOUBLE in a map"
         gathered = self.batch - 1
@@ -99,7 +120,8 @@ class RowFailed(TopologyFailed):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r} failed on one row in batch {self.batch}: {self.reason}. The row: {dict(self.row)}. "
-            "Nothing of this batch was committed. Correct the source's select or where (TRY_CAST and TRY give NULL) and start "
-            "again, or set spec.onBadTuple: deadLetter to set such rows aside and continue."
+            f"source {self.source!r} failed on one row in batch {self.batch}: {shown_reason(self.reason)}. "
+            f"The row: {shown_row(self.row)}. Nothing of this batch was committed. Correct the source's select or where "
+            "(TRY_CAST and TRY give NULL) and start again, or set spec.onBadTuple: deadLetter to set such rows aside and "
+            "continue."
         )

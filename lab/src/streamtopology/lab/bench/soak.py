@@ -172,7 +172,7 @@ class _Soak:
             Metrics(history)
             controller = Controller(topology.rebalance, time.monotonic)
             self._router = InProcessRouter(plan, checkpoint, controller, history, dict, time.monotonic)
-            publisher = Publisher.of(checkpoint, topology)
+            publisher = Publisher.of(checkpoint, topology, self._folder)
             undo.callback(publisher.close)
             compaction = Compaction(checkpoint, notify=self._notify)
             undo.callback(compaction.close)

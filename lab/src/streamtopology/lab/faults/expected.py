@@ -99,7 +99,7 @@ def last_results(name: str, batches: Sequence[Batch]) -> dict[int, Result]:
         return {}
     rows = [row for batch in batches for row in batch.own]
     if name == "thirds":
-        return {key: (count % 3,) for key, (count,) in _counts(good(rows), "k").items() if count % 3}
+        return {key: (count % 3, count % 3) for key, (count,) in _counts(good(rows), "k").items() if count % 3}
     if name in ("counts", "chain"):
         return _counts(rows, "g" if name == "chain" else "k")
     sums = _sums(rows)

@@ -2,7 +2,8 @@
 import { html } from './dom.js';
 
 export const isKnown = (value) => typeof value === 'number' && Number.isFinite(value);
-const digits = (value, most) => value.toLocaleString('en-US', { minimumFractionDigits: 0, maximumFractionDigits: most });
+const digits = (value, most) =>
+  value.toLocaleString('en-US', { minimumFractionDigits: 0, maximumFractionDigits: most, signDisplay: 'negative' });
 
 function scaled(value, steps) {
   if (!isKnown(value)) return ['–', ''];

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -159,8 +158,8 @@ def _state_files(commit: CommitRecord) -> list[tuple[str, str]]:
     return sorted({(node, path) for node, refs in commit.state.items() for ref in refs.values() for path in ref.paths})
 
 
-def findings_text(manifest: Path, found: Sequence[Damage], before: Sequence[str] = ()) -> str:
-    """The findings of `check` and `written_before` as text, with the remedy; `manifest` is the topology's file."""
+def findings_text(arguments: str, found: Sequence[Damage], before: Sequence[str] = ()) -> str:
+    """The findings of `check` and `written_before` as text, with the remedy; `arguments`: of `state check`."""
     if not found:
         whole = "every state file of the newest commit is there and undamaged"
         old = f"; {len(before)} of them are of a former version of their operator, which upgrades them as it reads them"
@@ -169,7 +168,7 @@ def findings_text(manifest: Path, found: Sequence[Damage], before: Sequence[str]
     usable = found[0].usable
     todo = "no kept commit is whole: put the files back from a copy, or start with an empty checkpoint"
     if usable is not None:
-        command = f"streamtopology state rollback {shlex.quote(str(manifest))} --to {usable}"
+        command = f"streamtopology state rollback {arguments} --to {usable}"
         todo = f"batch {usable} is whole: `{command}` goes back to it"
     return "\n".join([*lines, todo])
 

@@ -15,6 +15,7 @@ from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.connectors.sinks import Writer, WrittenOutput, destination, written
 from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.own_command import on_manifest
 from streamtopology.topology import Topology
 
 
@@ -95,7 +96,7 @@ def held_text(work_dir: Path) -> str:
     if not sizes:
         return f"no checkpoints in {work_dir}; one that a manifest places elsewhere is not listed"
     lines = [f"{formatting.size(size):>9}  {each.topology}  {_batch(each)}  {each.uri}" for size, each in sizes]
-    return "\n".join([*lines, "to delete one: streamtopology state delete FILE"])
+    return "\n".join([*lines, f"to delete one: streamtopology state delete {on_manifest(Path('FILE'), work_dir)}"])
 
 
 def _remove_empty(root: Path, is_linked: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, TextIO
 
 from streamtopology.contract.formatting import counted
 from streamtopology.jobs.connectors.sinks.console import print_table
-from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.errors import TopologyFailed, shown_reason, shown_row
 from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.runtime.trial import Tried, part_to_try, try_rows
 from streamtopology.topology import Topology
@@ -53,7 +54,7 @@ def _read(rows: int, most: int, left_out: int) -> str:
 
 def _failure(letter: dict[str, Any]) -> str:
     where = f"source {letter['input']!r}" if letter["operator"] is None else f"operator {letter['operator']!r}"
-    return f"{where} failed on the row {letter['tuple']}: {letter['reason']}"
+    return f"{where} failed on the row {shown_row(json.loads(letter['tuple']))}: {shown_reason(letter['reason'])}"
 
 
 def _verdict(whole: Topology, topology: Topology, tried: Tried, out: TextIO) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CheckpointError, CommitRecord
@@ -34,16 +32,16 @@ def watermark_text(uri: str) -> str:
     return "\n".join(lines)
 
 
-def set_watermark(uri: str, manifest: Path, topology: Topology, seconds: float) -> str:
+def set_watermark(uri: str, arguments: str, topology: Topology, seconds: float) -> str:
     """Commit a batch without rows after which the watermark is `seconds` (epoch seconds), and no newest time is later.
 
     Windows after it that were closed are open again, empty; those before it that were forgotten stay closed. The newest batch
-    is published first: its output is named by its own commit record alone. `manifest`: the topology's file. Raises
-    CheckpointError, and what a sink raises.
+    is published first: its output is named by its own commit record alone. `arguments`: manifest and work folder, for the
+    command that takes it back. Raises CheckpointError, and what a sink raises.
     """
     checkpoint = Checkpoint.attach(uri)
     commit = _newest(checkpoint)
-    publisher = Publisher.of(checkpoint, topology)
+    publisher = Publisher.of(checkpoint, topology, manifest.resolve().parent)
     try:
         publisher.publish_again(commit, plan_as_of(checkpoint, commit).topology)
     finally:
@@ -64,7 +62,7 @@ def set_watermark(uri: str, manifest: Path, topology: Topology, seconds: float) 
     return (
         f"{uri}: watermark {_shown(commit.watermark_after)} -> {_shown(seconds)}, as of batch {number}\n"
         "rows of later windows are in time; those of them that were closed are emitted again, with the rows that come now\n"
-        f"to take it back: `streamtopology state rollback {shlex.quote(str(manifest))} --to {commit.batch}`"
+        f"to take it back: `streamtopology state rollback {arguments} --to {commit.batch}`"
     )
 
 

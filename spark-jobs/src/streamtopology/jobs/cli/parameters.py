@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from streamtopology.jobs.errors import WrongUse
+from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 
 # Exit codes of commands; an error has its own: 1 run or check failed, 2 usage error.
 SUCCESS, FAILURE, INTERRUPTED = 0, 1, 130
@@ -158,7 +159,7 @@ def _work_dir(kind: click.ParamType) -> Callable[[Command], Command]:
     return click.option(
         "--work-dir",
         type=kind,
-        default=Path("build/streamtopology"),
+        default=DEFAULT_WORK_DIR,
         show_default=True,
         metavar="DIR",
         help="Folder of the run: checkpoint, logs, the cluster's files.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.cli import parameters
 from streamtopology.jobs.cli.leftovers import delete_leftovers
 from streamtopology.jobs.cli.parameters import DURATION, FILE, OUTPUT_FOLDER, PORT, POSITIVE, SUCCESS
@@ -67,9 +68,9 @@ def run(
             from streamtopology.jobs.view.http_server import refuse_taken_port
 
             refuse_taken_port(port)
-            until, reporting = Until(batches, duration, drain), Reporting(manifest, started, report)
+            until, reporting = Until(batches, duration, drain), Reporting(manifest, started, work_dir, report)
             serving = Serving(port, opens)
-            return run_manifest(until, reporting, interrupts, work_dir=work_dir, serving=serving, baseline=baseline)
+            return run_manifest(until, reporting, interrupts, serving=serving, baseline=baseline)
 
 
 def _read(manifest: Path) -> Topology:
@@ -86,25 +87,28 @@ def _read(manifest: Path) -> Topology:
 
 @click.command()
 @click.argument("manifests", metavar="MANIFEST...", type=FILE, nargs=-1, required=True)
-def validate(manifests: tuple[Path, ...]) -> int:
+@parameters.work_dir
+def validate(manifests: tuple[Path, ...], work_dir: Path) -> int:
     """Check manifests and name all mistakes in them.
 
     Each mistake has its path in the file, what was found, and what to do. One file of each source is read, and brokers
-    are asked for their topics. Warnings are about values that are rarely meant; they refuse nothing.
+    are asked for their topics. A checkpoint in a folder is compared with the manifest. Warnings are about values that are
+    rarely meant; they refuse nothing.
     """
-    return max(_validate(manifest) for manifest in manifests)
+    return max(_validate(manifest, work_dir) for manifest in manifests)
 
 
-def _validate(manifest: Path) -> int:
+def _validate(manifest: Path, work_dir: Path) -> int:
+    from streamtopology.jobs.runtime.checkpoint_fit import check_checkpoint
     from streamtopology.jobs.runtime.preflight.checks import amounts, examine
-    from streamtopology.topology import ManifestError
 
     try:
         findings = examine(manifest)
         if findings.doubts:
             print(findings.warnings(), file=sys.stderr)
         topology = findings.refuse_problems()
-    except ManifestError as error:
+        check_checkpoint(topology, work_dir, manifest.resolve().parent)
+    except StreamTopologyError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except OSError as error:

@@ -11,6 +11,7 @@ import click
 from streamtopology.jobs.cli import parameters
 from streamtopology.jobs.cli.command_group import Group
 from streamtopology.jobs.cli.parameters import BATCH, EVENT_TIME, FAILURE, SUCCESS
+from streamtopology.jobs.own_command import on_manifest
 
 
 @click.group(cls=Group)
@@ -110,7 +111,7 @@ def watermark(manifest: Path, time: float | None, work_dir: Path) -> int:
         print(watermark.watermark_text(uri))
         return SUCCESS
     with ControlServer(topology.name, {}):  # refused while the topology runs on this machine
-        print(watermark.set_watermark(uri, manifest, topology, time))
+        print(watermark.set_watermark(uri, on_manifest(manifest, work_dir), topology, time))
     return SUCCESS
 
 
@@ -127,7 +128,8 @@ def check(manifest: Path, work_dir: Path) -> int:
     topology = load(manifest)
     uri, schemas = checkpoint_uri(topology, work_dir), declared_state(topology, manifest.parent)
     found = checkpoints.check(uri, schemas)
-    print(checkpoints.findings_text(manifest, found, () if found else checkpoints.written_before(uri, schemas)))
+    before = () if found else checkpoints.written_before(uri, schemas)
+    print(checkpoints.findings_text(on_manifest(manifest, work_dir), found, before))
     return FAILURE if found else SUCCESS
 
 

@@ -25,6 +25,7 @@ from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.spark_functions import in_place_of
 from streamtopology.jobs.columnar.sql_casts import MACROS, NOT_UTF8, OF_UNKNOWN_TYPE, bytes_as_text, with_casts_of_spark
 from streamtopology.jobs.columnar.sql_times import check_of_intervals, finding_of_inputs, finding_of_results, finer_columns
+from streamtopology.jobs.errors import shown_reason
 
 # The name of the table that expressions see: one that no column has, as `a.b` would be the table's before the column's.
 _TABLE = "the tuples at hand"
@@ -406,4 +407,6 @@ def _shown(select: Sequence[str], where: str | None) -> str:
 def _first_line(error: duckdb.Error) -> str:
     if OF_UNKNOWN_TYPE in str(error):
         return "what `unnest` gives has no type to cast yet: cast inside, unnest(list_transform(l, lambda x: CAST(x AS INT)))"
-    return str(error).split("\n\n")[0].replace("\n", " ")
+    if "lambda arrow" in str(error):  # its remedy is a setting, and settings are locked
+        return "a lambda is written with a colon here: list_transform(l, lambda x: x + 1) in place of x -> x + 1"
+    return shown_reason(str(error).split("\n\n")[0].replace("\n", " "))

@@ -18,19 +18,22 @@ _UNKNOWN_TO_PYTHON = (OverflowError, ValueError, KeyError)
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
 
-def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def python_values(column: pa.Array | pa.ChunkedArray, maps_as_dicts: bool = False) -> list[Any]:
     """The values of a column. What Python does not know is a text: a time in ISO 8601, bytes that are no UTF-8 with escapes.
 
     Python's dates and times are those of the years 1 to 9999, to the microsecond, and its days end before 24:00; Arrow's,
     Spark's and SQL's go further.
     Texts of files and of operators may be no UTF-8, and their time zones ones that this machine does not know.
+    A map is a list of pairs, or a dict if asked for and all maps of the column can be one.
 
     >>> python_values(pa.array([0, 4_000_000], pa.date32()))
     [datetime.date(1970, 1, 1), '12921-08-18']
     """
     try:
-        return [_value(scalar) for scalar in column] if _has_other_times(column) else column.to_pylist()
-    except _UNKNOWN_TO_PYTHON:
+        if _has_other_times(column):
+            return [_value(scalar) for scalar in column]
+        return column.to_pylist(maps_as_pydicts="strict" if maps_as_dicts else None)
+    except (*_UNKNOWN_TO_PYTHON, TypeError):  # TypeError: keys of a map that no dict takes
         return [_value(scalar) for scalar in column]
 
 

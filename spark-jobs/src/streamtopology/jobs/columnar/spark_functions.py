@@ -24,6 +24,7 @@ IN_DUCKDB: Mapping[str, str] = {
     "substring_index": "split_part(s, ',', 1)",
     "to_date": "CAST(strptime(s, '%Y-%m-%d') AS DATE)",
     "to_timestamp": "strptime(s, '%Y-%m-%d')",
+    "transform": "list_transform(l, lambda x: x + 1)",
     "unix_timestamp": "epoch(t)",
     "window": "an operator with run: window-aggregate",
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -38,13 +39,13 @@ class Publisher:
         self._complete: CommitRecord | None = None
 
     @staticmethod
-    def of(checkpoint: Checkpoint, topology: Topology) -> Publisher:
-        """The publisher to the sinks of `topology`, and to the dead letters. Raises SinkError."""
+    def of(checkpoint: Checkpoint, topology: Topology, base_dir: Path) -> Publisher:
+        """The publisher to a topology's sinks, its manifest in `base_dir`, and to the dead letters. Raises SinkError."""
         writer = Writer(topology.name, checkpoint.run)
 
         def opened(sink: Sink) -> BatchSink:
             with _named(sink.name, "cannot be opened"):
-                return open_sink(sink, writer)
+                return open_sink(sink, writer, base_dir=base_dir)
 
         sinks = {sink.name: opened(sink) for sink in topology.sinks}
         return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)

@@ -30,6 +30,8 @@ from streamtopology.jobs.local.user_browser import opened
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import build_stats
+from streamtopology.jobs.own_command import on_manifest
+from streamtopology.jobs.runtime.checkpoint_fit import check_checkpoint
 from streamtopology.jobs.runtime.preflight.checks import examine
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
@@ -85,19 +87,18 @@ class Serving:
 
 @dataclass(frozen=True)
 class Reporting:
-    """The report of a run to its user: of which `manifest`, and in which `folder`, if any.
+    """The report of a run to its user: of which `manifest` and work folder, and in which `folder`, if any.
 
     `started`: the command's begin, on the monotonic clock.
     """
 
     manifest: Path
     started: float
+    work_dir: Path
     folder: Path | None = None
 
 
-def run_manifest(
-    until: Until, reporting: Reporting, interrupts: Interrupts, *, work_dir: Path, serving: Serving, baseline: str | None
-) -> int:
+def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, serving: Serving, baseline: str | None) -> int:
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
     hides_keys(os.environ)  # wrong values are refused before anything is started
     history_log(os.environ)
@@ -116,7 +117,8 @@ def run_manifest(
     if findings.doubts:
         print(findings.warnings(), file=sys.stderr)
     base_dir = reporting.manifest.resolve().parent
-    options = RunOptions(until, work_dir)
+    check_checkpoint(topology, reporting.work_dir, base_dir)
+    options = RunOptions(until, reporting.work_dir)
     before: Ran | None = None
     session = Session(topology, base_dir, options, Console(), serving, interrupts, reporting.started)
     interrupts.last_words = lambda: _say_last_words(session, reporting, interrupts)
@@ -159,7 +161,7 @@ def ending_of(ran: Ran, reporting: Reporting) -> Ending:
     given = rows_out(ran.history)
     return Ending(
         topology=ran.topology.name,
-        manifest=str(reporting.manifest),
+        arguments=on_manifest(reporting.manifest, reporting.work_dir),
         seconds=time.monotonic() - reporting.started,
         batch_seconds=totals.seconds,
         batches=totals.batches,

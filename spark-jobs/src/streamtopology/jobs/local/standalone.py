@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from streamtopology.contract.errors import Unavailable
+from streamtopology.contract.formatting import counted
 from streamtopology.jobs.local.cgroups import cgroup_parents
 from streamtopology.jobs.local.class_archive import SHARED_CLASSES
 from streamtopology.jobs.local.cleanup import (
@@ -170,7 +171,8 @@ class LocalCluster:
             command = master_command(java, properties, subnet.master, SHARED_CLASSES, temporary_folder(self.scratch))
             self._spawn("master", command, {"SPARK_LOCAL_IP": subnet.master})
             self.master = self._await_master()
-            self._progress(f"starting {len(self._slots)} executors' workers (CPU limits: {self._limiter.kind})")
+            workers = counted(len(self._slots), "executor's worker", "executors' workers")
+            self._progress(f"starting {workers} (CPU limits: {self._limiter.kind})")
             self._java, self._properties, self._free_hosts = java, properties, iter(subnet.hosts)
             for slot in self.slots:
                 self._start_worker(slot)

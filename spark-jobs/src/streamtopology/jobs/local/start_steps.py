@@ -30,7 +30,8 @@ class StartSteps:
         self._warm = 0
 
     def cluster(self) -> None:
-        self._begin(1, f"starting Spark's master and the driver, then {self._executors} executors")
+        executors = formatting.counted(self._executors, "executor", "executors")
+        self._begin(1, f"starting Spark's master and the driver, then {executors}")
 
     def driver(self) -> None:
         self._begin(2, "connecting the driver; the executors start meanwhile")
@@ -83,7 +84,7 @@ class StartSteps:
         return f"step {self._step} of {STEPS}, usually {self._usual} in all: {text}"
 
     def _warm_text(self) -> str:
-        return f"{self._warm} of {self._executors} executors are warm"
+        return f"{self._warm} of {formatting.counted(self._executors, 'executor is', 'executors are')} warm"
 
     def _usual_text(self) -> str:
         seconds = self._known().get(str(self._executors))

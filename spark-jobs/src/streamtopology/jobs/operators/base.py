@@ -292,7 +292,7 @@ class Operator(metaclass=_Checking):
 
         Override it where the fields are not what users of the operator know.
         """
-        fields = [(field.name, field.to_arrow(state.column(field.name)[slots])) for field in state.schema.fields]
+        fields = [(field.name, state.read(field.name, slots)) for field in state.schema.fields]
         names = [*state.schema.key_types.names, *(name for name, _ in fields)]
         return pa.RecordBatch.from_arrays([*state.keys(slots), *(array for _, array in fields)], names=names)
 

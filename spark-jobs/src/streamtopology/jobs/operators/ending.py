@@ -1,26 +1,12 @@
-"""Users' code that ends its process, or says so: SystemExit, KeyboardInterrupt and the like are errors of that code."""
+"""An operator that ends the process where tuples are processed is at fault, and no worker dies of it."""
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from streamtopology.jobs.operators.base import OperatorError
-
-_RAISE = frozenset({dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"]})
-_PROJECT = "streamtopology."
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """True for a Ctrl-C, which meets users' code wherever that is; False if the code has a `raise KeyboardInterrupt`."""
-    return isinstance(error, KeyboardInterrupt) and not _is_raised_by_users_code(error.__traceback__)
-
-
-def named(error: BaseException) -> str:
-    """`sys.exit(3)` for what ends the process, `KeyboardInterrupt` for others."""
-    return f"sys.exit({error})" if isinstance(error, SystemExit) else type(error).__name__
+from streamtopology.jobs.users_code.ending import is_interrupt, named
 
 
 @contextmanager
@@ -37,15 +23,3 @@ def refused_where_tuples_are_processed(operator: object) -> Iterator[None]:
             f"{type(operator).__name__} ends the process, by {named(error)} or the like; raise BadTuple for tuples that "
             "cannot be processed"
         ) from error
-
-
-def _is_raised_by_users_code(traceback: TracebackType | None) -> bool:
-    """True if the last line on the way to an error is a `raise` outside of this project, whose signal handlers raise, too."""
-    if traceback is None:
-        return False
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    frame = traceback.tb_frame
-    if str(frame.f_globals.get("__name__", "")).startswith(_PROJECT):
-        return False
-    return frame.f_code.co_code[traceback.tb_lasti] in _RAISE

@@ -55,7 +55,7 @@ class PartialOperator(Operator):
         slots = state.live()
         if not len(slots):
             return None
-        fields = [field.to_arrow(state.column(field.name)[slots]) for field in _combinable_state(self.inner).fields]
+        fields = [state.read(field.name, slots) for field in _combinable_state(self.inner).fields]
         handed_over = pa.RecordBatch.from_arrays([*state.keys(slots), *fields], schema=self.output)
         state.delete(slots)
         return handed_over

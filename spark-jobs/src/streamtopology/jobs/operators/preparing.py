@@ -12,9 +12,9 @@ import pyarrow as pa
 from streamtopology.jobs.operators import own_classes
 from streamtopology.jobs.operators.base import Operator, OperatorError
 from streamtopology.jobs.operators.casting import plain_type
-from streamtopology.jobs.operators.ending import is_interrupt
 from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
-from streamtopology.jobs.operators.users_line import users_line
+from streamtopology.jobs.users_code.ending import is_interrupt
+from streamtopology.jobs.users_code.line import users_line
 
 _PROJECT = "streamtopology."
 

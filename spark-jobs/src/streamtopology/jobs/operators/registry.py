@@ -10,12 +10,12 @@ from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.count import Count
 from streamtopology.jobs.operators.enrich import Enrich
-from streamtopology.jobs.operators.own_modules import LoadError, module_from_file, module_from_name
 from streamtopology.jobs.operators.quantiles import Quantiles
 from streamtopology.jobs.operators.sql import Filter, Map
 from streamtopology.jobs.operators.top_k import TopK
 from streamtopology.jobs.operators.window_aggregate import WindowAggregate
 from streamtopology.jobs.operators.window_join import WindowJoin
+from streamtopology.jobs.users_code.modules import LoadError, named_in
 
 BUILTINS: Mapping[str, type[Operator]] = {
     "count": Count,
@@ -35,22 +35,18 @@ def load(run: str, base_dir: Path) -> type[Operator]:
 
     Raises LoadError; an error inside the loaded module is its cause.
     """
-    place, colon, name = run.rpartition(":")
-    if not colon:
+    if ":" not in run:
         if run not in BUILTINS:
             raise LoadError(
                 f"run {run!r} is not a built-in operator; allowed: {', '.join(BUILTINS)}, or a class of your own as "
                 "module:Class or path/file.py:Class"
             )
         return BUILTINS[run]
-    if not place or not name.isidentifier():
-        raise LoadError(f"run {run!r} does not name a class; write module:Class or path/file.py:Class")
-    module = module_from_file(base_dir / place, run) if place.endswith(".py") else module_from_name(place, run)
-    found = getattr(module, name, None)
+    module, name, found = named_in(run, base_dir, "Class")
     if not isinstance(found, type) or not issubclass(found, Operator):
         classes = sorted(key for key, value in vars(module).items() if _is_own_operator(value, module))
         raise LoadError(
-            f"run {run!r}: {name!r} is not an operator class in {place} (a subclass of "
+            f"run {run!r}: {name!r} is not an operator class in {run.rpartition(':')[0]} (a subclass of "
             f"streamtopology.api.Operator); found there: {', '.join(classes) or 'none'}"
         )
     return found

@@ -14,9 +14,10 @@ from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, REPETITIONS, BadTuple, Operator, OperatorError, Output, Rows
 from streamtopology.jobs.operators.python_kept import frozen
 from streamtopology.jobs.operators.returned import WrongOutput, from_dicts
-from streamtopology.jobs.operators.users_line import users_line
+from streamtopology.jobs.operators.state_objects import StateObjects
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.field_checks import check
+from streamtopology.jobs.users_code.line import users_line
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost
@@ -32,17 +33,26 @@ class TupleState:
     """The fields of one key, by name: `state["count"] += 1`.
 
     A field without a shape is a Python number. A field with a shape is a numpy view of dtype[*shape], changed in place.
+    A field made by `Field.of` is a Python value, None for a new key; a list or dict may be changed in place. A struct is a dict
+    of all its fields. A map is a dict, too, or a list of pairs where a dict cannot have its keys.
     """
 
-    def __init__(self, state: KeyedState, slot: int) -> None:
+    def __init__(self, state: KeyedState, slot: int, objects: StateObjects) -> None:
         self._state = state
         self._slot = slot
+        self._objects = objects
+        self._before: dict[str, Any] = {}
 
     def __getitem__(self, field: str) -> Any:
+        if field in self._objects.fields:
+            return self._objects.get(field, self._slot)
         column = self._state.arrays[field]
         return self._state.column(field)[self._slot] if column.ndim > 1 else column[self._slot].item()
 
     def __setitem__(self, field: str, value: Any) -> None:
+        if field in self._objects.fields:
+            self._objects.set(field, self._slot, value)
+            return
         column = self._state.arrays[field]
         if type(value) is not _EXACT.get(column.dtype.char) or column.ndim > 1:
             check(value, column.dtype, field)
@@ -50,18 +60,37 @@ class TupleState:
 
     def values(self) -> dict[str, Any]:
         """A copy of all fields."""
-        return {field.name: np.copy(self._state.arrays[field.name][self._slot]) for field in self._state.schema.fields}
+        return self._numbers() | {field: frozen(self._objects.get(field, self._slot)) for field in self._objects.fields}
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Set the given fields."""
         for field, value in values.items():
             self[field] = value
 
+    def _numbers(self) -> dict[str, Any]:
+        """A copy of the fields that are numbers or arrays of them."""
+        objects = self._objects.fields
+        return {name: np.copy(column[self._slot]) for name, column in self._state.arrays.items() if name not in objects}
+
+    def _begin(self) -> None:
+        """A tuple begins to use it."""
+        self._before = self._numbers()
+
+    def _end(self) -> None:
+        """The tuple has succeeded, unless this raises WrongStateValue."""
+        self._objects.tuple_done()
+
+    def _undo(self) -> None:
+        """The tuple has failed."""
+        self.update(self._before)
+        self._objects.undo()
+
 
 class TupleOperator(Operator):
     """An operator that works on one tuple at a time; override `process_tuple`. Each tuple is timed.
 
-    It costs some microseconds a tuple. A tuple that raises leaves its key's state unchanged.
+    It costs some microseconds a tuple, and a copy of each list or dict of its key's state that it asks for. A tuple that raises
+    leaves its key's state unchanged.
 
     >>> class Above(TupleOperator):
     ...     fields = (Field("times", np.int64),)
@@ -104,7 +133,10 @@ class TupleOperator(Operator):
             raise ValueError(f"{type(self).__name__} keeps state per key and needs the rows' keys")
         is_new = state.find(rows.keys) < 0
         slots = state.slots(rows.keys)
-        emitted, failed = self._each_tuple(rows, [TupleState(state, slot) for slot in slots.tolist()], dead_letter)
+        objects = StateObjects(state, slots)
+        states = [TupleState(state, slot, objects) for slot in slots.tolist()]
+        emitted, failed = self._each_tuple(rows, states, dead_letter)
+        objects.write_back()
         if failed.any():
             state.delete(np.setdiff1d(slots[failed & is_new], slots[~failed]))
         return self._as_batch(emitted)
@@ -119,10 +151,9 @@ class TupleOperator(Operator):
         columns = [] if self.output is None else self.output.names
         repetitions = REPETITIONS if dead_letter else 0
         for place, (row, state) in enumerate(zip(python_rows(rows.batch), states, strict=True)):
-            before = {} if state is None else state.values()
             started = time.perf_counter_ns()
             try:
-                emitted.extend(self._one_tuple(row, state, before, columns, repetitions))
+                emitted.extend(self._one_tuple(row, state, columns, repetitions))
             except ERRORS_OF_NO_TUPLE as error:
                 error.add_note(f"{type(self).__name__} was at {self._named(row)}")
                 raise
@@ -141,18 +172,22 @@ class TupleOperator(Operator):
         self,
         row: dict[str, Any],
         state: TupleState | None,
-        before: Mapping[str, Any],
         columns: Sequence[str],
         repetitions: int,
     ) -> list[dict[str, Any]]:
-        """The rows to emit for one tuple. If it fails, `state` is `before`, and it is run again up to `repetitions` times."""
+        """The rows to emit for one tuple. If it fails, `state` is as before, and it is run again up to `repetitions` times."""
+        if state is not None:
+            state._begin()
         while True:
             try:
                 declared_cost.burn(1, self.iterations_per_tuple)
-                return [self._checked(each, columns) for each in _as_rows(self.process_tuple(row, state))]
+                emitted = [self._checked(each, columns) for each in _as_rows(self.process_tuple(row, state))]
+                if state is not None:
+                    state._end()
+                return emitted
             except Exception as error:
                 if state is not None:
-                    state.update(before)
+                    state._undo()
                 if repetitions == 0 or isinstance(error, ERRORS_OF_NO_TUPLE):
                     raise
                 repetitions -= 1

@@ -31,7 +31,10 @@ def begun_checkpoint(topology: Topology, uri: str, former: str, plan_on: PlanOn,
         _refuse_change(uri, former)
     elif restore.origin != EMPTY:
         source = Checkpoint.attach(resolved(restore.origin))
-        _refuse_unfit(source, plan_on(source))
+        try:
+            refuse_unfit(source, plan_on(source))
+        except StateError as unfit:
+            raise TopologyFailed(f"spec.restore: the state in {source.uri} does not fit this manifest: {unfit}") from unfit
         notify(f"checkpoint {uri} begins as a copy of {source.uri}, which is being made")
         made = copy_checkpoint(source, store, topology.name, restore.mode)
         notify(f"checkpoint {uri} is a copy ({restore.mode}) of {source.uri} as of batch {made.batch}: {made.bytes:,} bytes")
@@ -50,16 +53,12 @@ def _refuse_change(uri: str, former: str) -> None:
         )
 
 
-def _refuse_unfit(source: Checkpoint, plan: ExecutionPlan) -> None:
-    """Read the beginning of a state file of each node: before anything is copied, it shows whether the state fits."""
+def refuse_unfit(source: Checkpoint, plan: ExecutionPlan) -> None:
+    """Read the beginning of a state file of each node, which shows whether the state fits. Raises StateFileError."""
     last = source.last_commit()
     if last is None:
         return
     for node in plan.compile().nodes:
         paths = [path for reference in last.state.get(node.name, {}).values() for path in reference.paths]
-        if node.state is None or not paths:
-            continue
-        try:
+        if node.state is not None and paths:
             next(source.read_fitted(paths[-1], node.state), None)
-        except StateError as unfit:
-            raise TopologyFailed(f"spec.restore: the state in {source.uri} does not fit this manifest: {unfit}") from unfit

@@ -42,7 +42,7 @@ def first_plan(
     TopologyFailed if the manifest cannot continue from the checkpoint, ManifestError if a sink cannot write its rows.
     """
     dag = compile_dag(topology, schemas, base_dir)
-    refuse_unwritable_columns(topology, dag)
+    refuse_unwritable_columns(topology, dag, base_dir)
     last = checkpoint.last_commit()
     names = slot_names(topology)
     instances = most_instances(topology, len(names))

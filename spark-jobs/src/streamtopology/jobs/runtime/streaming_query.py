@@ -191,7 +191,7 @@ class TopologyQuery:
         query = self._start()
         try:
             prepare()
-            for sentence in nothing_to_read(self._described):
+            for sentence in nothing_to_read(self._described, waits=not self._available_now):
                 self._driver.notify(sentence)
             self._report_changed_files()
             self._report_groups(self._driver.last_spark_batch)  # the run before may have died on its way to this

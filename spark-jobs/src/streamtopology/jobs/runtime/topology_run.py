@@ -31,6 +31,7 @@ from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
 from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
+from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
@@ -60,7 +61,7 @@ class RunOptions:
     """
 
     until: Until = field(default_factory=Until)
-    work_dir: Path = Path("build/streamtopology")
+    work_dir: Path = DEFAULT_WORK_DIR
     decides: bool = True
     warming_up: str = ""
     former_checkpoint: str = ""
@@ -131,7 +132,7 @@ class TopologyRun:
             self._precopy,
         )
         self._start_missing(topology)
-        self._publisher = Publisher.of(self.checkpoint, topology)
+        self._publisher = Publisher.of(self.checkpoint, topology, base_dir)
         self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
         self._driver = BatchLoop(
             runner=self._runner,

@@ -21,21 +21,32 @@ def json_columns(paths: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]
     objects = [found for path in paths for found in _objects(path)]
     if not objects:
         raise WrongUse(f"{paths[0]} has no JSON object")
-    return fields_of(objects)
+    columns, notes = fields_of(objects)
+    return [(name, _struct_of(name, objects) or type_) for name, type_ in columns], notes
+
+
+def _struct_of(name: str, objects: Sequence[Object]) -> str | None:
+    """The type of a field that is an object, of its plain fields; None if it is none, or has none."""
+    inner = [value for found in objects if isinstance(value := found.get(name), dict)]
+    plain = [
+        (field, type_) for field, type_ in fields_of(inner)[0] if not any(isinstance(one.get(field), dict) for one in inner)
+    ]
+    named = [f"`{field.replace('`', '``')}`: {type_}" for field, type_ in plain]
+    return f"STRUCT<{', '.join(named)}>" if named else None
 
 
 def fields_of(objects: Sequence[Object]) -> tuple[list[tuple[str, str]], list[str]]:
     """Name and Spark type of each field of `objects`, and a sentence for each that is left out.
 
-    >>> fields_of([{"a": 1, "b": {"c": 2}}, {"a": 2.5}])
-    ([('a', 'DOUBLE')], ["left out: field 'b', nested or of several types"])
+    >>> fields_of([{"a": 1, "b": {"c": 2}, "d": [3]}, {"a": 2.5}])
+    ([('a', 'DOUBLE'), ('b', 'STRING')], ["left out: field 'd', an array or of several types"])
     """
     names = dict.fromkeys(name for found in objects for name in found)
     columns, notes, seen = list[tuple[str, str]](), list[str](), set[str]()
     for name in names:
         type_ = type_of_json(found.get(name) for found in objects)
         if type_ is None:
-            notes.append(f"left out: field {name!r}, nested or of several types")
+            notes.append(f"left out: field {name!r}, an array or of several types")
         elif not name.strip() or name.lower() in seen:
             notes.append(f"left out: field {name!r}, a name that another field has (upper and lower case are the same)")
         else:

@@ -54,16 +54,20 @@ def null_word(columns: Sequence[Sequence[str]]) -> str | None:
 
 
 def type_of_json(values: Iterable[Any]) -> str | None:
-    """The Spark type that a source reads these JSON values as, NULLs apart; None for nested and for mixed values.
+    """The Spark type that a source reads these JSON values as, NULLs apart; None for arrays and for mixed values.
+
+    An object is read as its text, whose fields are then columns.
 
     >>> type_of_json([1, None, 2.5]), type_of_json(["2025-01-31T12:00:00Z"]), type_of_json([1, "a"]), type_of_json([{}])
-    ('DOUBLE', 'TIMESTAMP', None, None)
+    ('DOUBLE', 'TIMESTAMP', None, 'STRING')
     """
     present = [value for value in values if value is not None]
     kinds = {type(value) for value in present}
     if not kinds or kinds == {str}:
         texts = pa.array(present, pa.string())
         return "TIMESTAMP" if are_times(pa.chunked_array([texts])) else "STRING"
+    if kinds == {dict}:
+        return "STRING"
     if kinds == {bool}:
         return "BOOLEAN"
     if kinds == {int}:

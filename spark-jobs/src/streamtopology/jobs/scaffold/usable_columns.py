@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 from streamtopology.jobs.scaffold.column_names import plain_names
@@ -36,7 +37,7 @@ def sampled(
     hints: list[str] = []
     taken = {plain.lower() for plain in names.values()}
     for name, plain in names.items():
-        found = json_column(rows.column(name), quoted(name)) if pa.types.is_string(rows.schema.field(name).type) else None
+        found = _objects(name, rows.column(name))
         if found is not None:
             fields = _named(found, plain, taken)
             columns |= {label: one.values for label, one in fields.items()}
@@ -65,6 +66,17 @@ def sampled(
         notes=(*notes, *hints),
         remarks=remarks,
     )
+
+
+def _objects(name: str, column: pa.ChunkedArray) -> JsonColumn | None:
+    """The objects of a column: of a struct, or of texts that are JSON; None if it has none."""
+    if pa.types.is_string(column.type):
+        return json_column(column, quoted(name))
+    if not pa.types.is_struct(column.type):
+        return None
+    inner = [field.name for field in column.type]
+    fields = [JsonField(one, f"{quoted(name)}.{quoted(one)}", pc.struct_field(column, [one])) for one in inner]
+    return JsonColumn(tuple(fields), 1, ())
 
 
 def _named(found: JsonColumn, column: str, taken: set[str]) -> dict[str, JsonField]:

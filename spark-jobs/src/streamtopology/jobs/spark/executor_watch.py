@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 
 from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, ExecutorLost, PythonWorkerDied, ShuffleLost
+from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.spark.keep_alive import KeepAlive
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, in_order
 from streamtopology.jobs.spark.scheduler import Scheduler
@@ -36,6 +37,9 @@ _SIGNS_OF_A_DEAD_WORKER = ("Python worker exited unexpectedly", "Broken pipe", "
 
 # Spark's messages when a task cannot fetch another's output: no answer, or the driver knows of no such output.
 _SIGNS_OF_A_LOST_SHUFFLE = ("shuffle.FetchFailedException", "shuffle.MetadataFetchFailedException")
+
+# The system's message when Spark's own files (shuffles, unpacked libraries) do not fit on their file system.
+_FULL_DISK = "No space left on device"
 
 _tags = itertools.count(1)
 
@@ -174,6 +178,11 @@ class ExecutorWatch:
         except (Py4JError, PySparkException) as failure:
             if loss := self._loss_behind(str(failure), watched):
                 raise loss from failure
+            if _FULL_DISK in str(failure):
+                raise TopologyFailed(
+                    f"Spark cannot write its files: {_FULL_DISK}; free space on the file system of the work folder "
+                    "(--work-dir; in a pod: its own storage) and start again: nothing is lost"
+                ) from failure
             raise
         finally:
             self._keep_alive.worked(watched)

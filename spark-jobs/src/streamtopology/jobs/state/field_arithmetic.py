@@ -25,7 +25,8 @@ _WRAPPING = frozenset({
 })  # fmt: skip
 PRODUCTS = frozenset({"matmul", "vecdot", "matvec", "vecmat"})
 # numpy's functions that add and multiply integers without a ufunc, or lose the class of their arguments before.
-ARITHMETIC = frozenset({
+# Any: pyright takes half a minute to join the types of all of their overloads.
+ARITHMETIC: frozenset[Any] = frozenset({
     np.dot, np.vdot, np.inner, np.outer, np.tensordot, np.einsum, np.convolve, np.correlate, np.kron, np.cross, np.trace,
     np.ptp, np.nansum, np.nanprod, np.nancumsum, np.nancumprod, np.linalg.outer, np.linalg.cross, np.linalg.trace,
     np.linalg.tensordot, np.linalg.matmul, np.linalg.vecdot, np.linalg.multi_dot, np.linalg.matrix_power,

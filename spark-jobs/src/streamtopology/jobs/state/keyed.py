@@ -15,11 +15,20 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.keys import KeyColumns, key_kind
 from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.state.arrow_values import ArrowValues
 from streamtopology.jobs.state.field_values import GuardedFields
 from streamtopology.jobs.state.index import NO_SLOTS, KeyIndex
 from streamtopology.jobs.state.layout import FREE
 from streamtopology.jobs.state.ownership import Ownership
-from streamtopology.jobs.state.schema import DELETED, ROUTING, KeyedStateSchema, StateError, concatenated, described
+from streamtopology.jobs.state.schema import (
+    DELETED,
+    ROUTING,
+    ArrowField,
+    KeyedStateSchema,
+    StateError,
+    concatenated,
+    described,
+)
 
 if TYPE_CHECKING:
     from streamtopology.jobs.state import kernels
@@ -32,10 +41,11 @@ _MOST_VERSIONS = 4096
 
 
 class KeyedState:
-    """Fields of fixed size for each key. Not thread-safe: one instance, one batch at a time.
+    """The fields of each key. Not thread-safe: one instance, one batch at a time.
 
     Use: `slots = state.slots(keys)`, then read and write `state.column(name)[slots]`. Take `column` again after `slots`,
-    `insert` or `touch`: the arrays move when they grow. The runtime ends a batch with `commit` or `rollback`.
+    `insert` or `touch`: the arrays move when they grow. A field made by `Field.of` has no such column: `read(name, slots)` and
+    `write(name, slots, values)`. The runtime ends a batch with `commit` or `rollback`.
 
     >>> schema = KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))
     >>> state = KeyedState(schema)
@@ -56,6 +66,7 @@ class KeyedState:
             for field in self.schema.fields
         }
         self._guarded = GuardedFields(self.arrays)
+        self._values = {field.name: ArrowValues(field.kind) for field in self.schema.fields if isinstance(field, ArrowField)}
         self._routing: np.ndarray | None = None
         self._stamp = 2
         self._versions: deque[tuple[int, int]] = deque(maxlen=_MOST_VERSIONS)  # (batch, the stamp of the batch after it)
@@ -86,7 +97,7 @@ class KeyedState:
         for slots, values in self._images:
             pending += [slots, *values]
         routing = 0 if self._routing is None else self._routing.nbytes
-        columns = sum(column.nbytes for column in self.arrays.values())
+        columns = sum(column.nbytes for column in [*self.arrays.values(), *self._values.values()])
         return self._index.nbytes + columns + routing + sum(array.nbytes for array in pending)
 
     def slots(self, keys: KeyColumns, routing_hashes: np.ndarray | None = None) -> np.ndarray:
@@ -122,8 +133,33 @@ class KeyedState:
             self._note_moved_in(slots[slots >= 0], False)
 
     def column(self, name: str) -> np.ndarray:
-        """The values of a field, dtype[capacity, *shape], by slot: a view, written in place. Raises OverflowError."""
+        """The values of a field, dtype[capacity, *shape], by slot: a view, written in place. Raises OverflowError.
+
+        Raises StateError for a field made by `Field.of`.
+        """
+        if name in self._values:
+            raise StateError(
+                f"field {name!r} has no numpy column; call state.read({name!r}, slots) and state.write({name!r}, slots, x)"
+            )
         return self._guarded[name]
+
+    def read(self, name: str, slots: np.ndarray) -> pa.Array:
+        """The values of a field of any kind in these slots, int64[n]."""
+        field, held = self.schema.field(name), self.arrays[name][slots]
+        return self._values[name].take(held) if isinstance(field, ArrowField) else field.to_arrow(held)
+
+    def write(self, name: str, slots: np.ndarray, values: pa.Array) -> None:
+        """Replace the values of a field in these touched slots, int64[n]; of a slot that is there twice the last one counts.
+
+        values: n of the field's type, or of one that it holds all values of. Raises StateError.
+        """
+        field = self.schema.field(name)
+        fitting = field.widened(values)
+        if fitting is None or len(values) != len(slots):
+            found = f"{len(values)} values of type {values.type}"
+            raise StateError(f"field {name!r} holds {field.arrow_type}, one value a slot; {found} for {len(slots)} slots given")
+        placed = self._values[name].append(fitting) if isinstance(field, ArrowField) else field.to_numpy(fitting)
+        self.arrays[name][slots] = placed
 
     def live(self) -> np.ndarray:
         """int64[]: all slots that hold a key."""
@@ -177,6 +213,11 @@ class KeyedState:
         self._index.release(_joined([*self._tombstones, *self._dropped, *self._evicted]))
         self._stamp += 2
         self._begin()
+        for name, values in self._values.items():
+            values.commit()
+            if values.wants_sweep:
+                live = self.live()
+                self.arrays[name][live] = values.sweep(self.arrays[name][live])
 
     def rollback(self) -> None:
         """Undo everything since the last commit."""
@@ -189,6 +230,8 @@ class KeyedState:
         for slots, values in self._images:
             for field, before in zip(self.schema.fields, values, strict=True):
                 self.arrays[field.name][slots] = before
+        for values in self._values.values():
+            values.rollback()
         self._stamp += 2
         self._begin()
 
@@ -350,9 +393,9 @@ class KeyedState:
         """A batch of keys and values; the values of the first `blank` rows are zero, since no one will read them."""
         arrays, names = self._index.keys(slots).decode(may_widen=True), list(self.schema.key_types.names)
         for field in self.schema.fields:
-            values = self.arrays[field.name][slots]
-            values[:blank] = 0
-            arrays.append(field.to_arrow(values))
+            held = self.arrays[field.name][slots]
+            held[:blank] = 0
+            arrays.append(self._values[field.name].take(held) if isinstance(field, ArrowField) else field.to_arrow(held))
             names.append(field.name)
         if self._routing is not None:
             arrays.append(pa.array(self._routing[slots]))
@@ -370,7 +413,7 @@ class KeyedState:
         routing = rows.column(ROUTING).to_numpy() if ROUTING in rows.schema.names else None
         slots = self.slots(KeyColumns.from_arrow(rows, self.schema.key_types.names), routing)
         for field in self.schema.fields:
-            self.arrays[field.name][slots] = field.to_numpy(rows.column(field.name))
+            self.write(field.name, slots, rows.column(field.name))
         return slots
 
     def _check_keys(self, keys: KeyColumns) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.key_widening import keeps_keys
 from streamtopology.jobs.columnar.keys import LARGEST_INT32, widened
 from streamtopology.jobs.state.field_checks import holds
+from streamtopology.jobs.state.value_types import holds_all_of, refused_part
 
 DELETED = "__deleted"
 ROUTING = "__routing"
@@ -28,6 +29,7 @@ _RENAME = "give the key column another name in the source's select, or in a map"
 
 # Of a `Field(str)`: without a default Python would refuse the call in words of its own, and not as an error of ours.
 _LEFT_OUT = cast("np.dtype", None)
+_PLACES, _NO_TYPE = np.dtype(np.int64), pa.null()
 _OF_ARROW = [np.dtype(char) for char in ("?", *np.typecodes["AllInteger"], "e", "f", "d")]
 Merge = Literal["sum", "min", "max"]
 
@@ -38,7 +40,7 @@ class StateError(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """One value a key: a number, or an array of numbers of `shape`.
+    """One value a key: a number, or an array of numbers of `shape`. `Field.of` declares values of any other type.
 
     dtype: a numpy type of booleans, integers or floats; a value that it cannot hold raises OverflowError where it is written,
     floats are rounded. shape: as in numpy, 3 is (3,). initial: the value of a new key.
@@ -68,15 +70,26 @@ class Field:
         object.__setattr__(self, "shape", _shape(self.name, self.shape))
         if self.dtype.kind not in "biuf":
             raise StateError(
-                f"field {self.name!r}: state holds numbers and booleans, not {self.dtype}; keep texts and the like in rows "
-                "(RowStateSchema), or as a column of the key"
+                f"field {self.name!r}: a numpy type of numbers or booleans is needed, not {self.dtype}; declare texts and the "
+                f"like by their Arrow type, as Field.of({self.name!r}, pa.string())"
             )
-        if self.name.startswith("__"):
-            raise StateError(f"field {self.name!r}: names that start with two underscores are kept for the store")
+        _check_name(self.name)
         if any(size < 1 for size in self.shape):
             raise StateError(f"field {self.name!r}: every dimension of shape {self.shape} must be at least 1")
         if np.ndim(self.initial) == 0 and not holds(self.dtype, self.initial):
             raise StateError(f"field {self.name!r}: {self.dtype} cannot hold initial {self.initial!r}")
+
+    @staticmethod
+    def of(name: str, kind: pa.DataType) -> ArrowField:
+        """A value of any Arrow type a key: text, time, decimal, list, map, struct; NULL for a new key.
+
+        A later version of the operator may add it, widen its numbers, or give more fields to its structs; values from before
+        have NULL there. Raises StateError for views, dictionaries and other encodings.
+
+        >>> Field.of("pages", pa.list_(pa.string())).arrow_type
+        ListType(list<item: string>)
+        """
+        return ArrowField(name, kind=kind)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -93,6 +106,10 @@ class Field:
         flat = array.flatten() if self.shape else array
         return flat.to_numpy(zero_copy_only=False).reshape(len(array), *self.shape)
 
+    def first_values(self, count: int) -> pa.Array:
+        """The values of `count` new keys."""
+        return self.to_arrow(np.full((count, *self.shape), self.initial, self.dtype))
+
     def widened(self, array: pa.Array) -> pa.Array | None:
         """The values of an old version's field as this one's; None when the types do not promise that all survive."""
         held = array.type
@@ -107,6 +124,45 @@ class Field:
         if loses or not np.can_cast(before, self.dtype, "safe"):
             return None
         return self.to_arrow(self.to_numpy(array).astype(self.dtype))
+
+
+@dataclass(frozen=True)
+class ArrowField(Field):
+    """A value of the Arrow type `kind` a key, made by `Field.of`. In the state's column there is its place, an int64."""
+
+    dtype: np.dtype = _PLACES
+    added: bool = True
+    kind: pa.DataType = _NO_TYPE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.kind, pa.DataType):
+            raise StateError(
+                f"Field.of({self.name!r}, {self.kind!r}): give it a name and an Arrow type, as Field.of('page', pa.string())"
+            )
+        _check_name(self.name)
+        refused = refused_part(self.kind)
+        if refused is not None:
+            raise StateError(
+                f"field {self.name!r}: state holds numbers, texts, bytes, times, decimals, lists, maps and structs of them; "
+                f"in {self.kind} {refused}"
+            )
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return self.kind
+
+    def first_values(self, count: int) -> pa.Array:
+        return pa.nulls(count, self.kind)
+
+    def widened(self, array: pa.Array) -> pa.Array | None:
+        if array.type.equals(self.kind):
+            return array
+        return array.cast(self.kind) if holds_all_of(self.kind, array.type) else None
+
+
+def _check_name(name: str) -> None:
+    if name.startswith("__"):
+        raise StateError(f"field {name!r}: names that start with two underscores are kept for the store")
 
 
 def _dtype(name: str, given: Any) -> np.dtype:
@@ -156,6 +212,14 @@ class KeyedStateSchema:
         """True if a snapshot or delta has the columns that this version of the operator writes; keys may be of large types."""
         found = {column.name: widened(column.type) for column in rows.schema if column.name not in (DELETED, ROUTING)}
         return found == {column.name: widened(column.type) for column in self.columns()}
+
+    def field(self, name: str) -> Field:
+        """Raises StateError."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        names = ", ".join(field.name for field in self.fields)
+        raise StateError(f"the state has no field {name!r}; its fields are {names or 'none'}")
 
     def columns(self) -> list[pa.Field]:
         """Key columns, then fields, as Arrow has them."""
@@ -215,7 +279,7 @@ class KeyedStateSchema:
             if values is not None:
                 return values
         elif field.added:
-            return field.to_arrow(np.full((rows.num_rows, *field.shape), field.initial, field.dtype))
+            return field.first_values(rows.num_rows)
         raise self._unfit(rows)
 
     def _unfit(self, rows: pa.RecordBatch) -> StateError:
@@ -256,7 +320,7 @@ def _fitting_key(keys: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _padded(field: Field, values: pa.Array, dead: int) -> pa.Array:
     """`values` behind as many that no one reads."""
-    return pa.concat_arrays([field.to_arrow(np.zeros((dead, *field.shape), field.dtype)), values]) if dead else values
+    return pa.concat_arrays([field.first_values(dead), values]) if dead else values
 
 
 def _upgraded(upgrade: Callable[[pa.RecordBatch], pa.RecordBatch], rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:

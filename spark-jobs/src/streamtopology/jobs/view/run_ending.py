@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,14 +46,15 @@ class LeftBehind:
 
 @dataclass(frozen=True)
 class Ending:
-    """All that the last lines are made of. `seconds`: from the command on; `manifest`: its file as the user named it.
+    """All that the last lines are made of. `seconds`: from the command on.
 
+    `arguments`: its manifest and work folder, as the user named them.
     `event_log`: the file that has the run's `events` in full.
     `imbalance`: how much is left and why, if it is above the tolerance.
     """
 
     topology: str
-    manifest: str
+    arguments: str
     seconds: float
     batch_seconds: float
     batches: int
@@ -98,7 +98,7 @@ def rows_out(history: History) -> dict[str, int]:
 
 def ending_text(ending: Ending) -> str:
     """The last lines of a run, for a terminal."""
-    left, manifest = ending.left, shlex.quote(ending.manifest)
+    left, arguments = ending.left, ending.arguments
     lines = [
         f"{ending.topology}: {formatting.counted(ending.batches, 'batch', 'batches')}, "
         f"{formatting.counted(ending.rows_in, 'row', 'rows')} in "
@@ -109,12 +109,12 @@ def ending_text(ending: Ending) -> str:
         _line("set aside", _set_aside(ending.set_aside, left.dead_letters)),
         *_skipped(ending.skipped),
         *_unread(left),
-        *_windows(left, manifest),
+        *_windows(left, arguments),
         *([_line("imbalance", ending.imbalance)] if ending.imbalance else []),
         _line("checkpoint", _checkpoint(left)),
-        _line("", f"the same command continues from it; to start over: streamtopology run {manifest} --fresh"),
+        _line("", f"the same command continues from it; to start over: streamtopology run {arguments} --fresh"),
         *_events(ending),
-        *([_line("see more", more)] if (more := _see_more(ending, manifest)) else []),
+        *([_line("see more", more)] if (more := _see_more(ending)) else []),
     ]
     return "\n".join(lines)
 
@@ -161,7 +161,7 @@ def _unread(left: LeftBehind) -> list[str]:
     return [_line("unread", f"{amounts}: {fate}")]
 
 
-def _windows(left: LeftBehind, manifest: str) -> list[str]:
+def _windows(left: LeftBehind, arguments: str) -> list[str]:
     if left.closed:
         return [_line("windows", "all closed for good: rows of a later run are late")]
     if not left.open_windows:
@@ -169,7 +169,7 @@ def _windows(left: LeftBehind, manifest: str) -> list[str]:
     held = _by_name(left.open_windows)
     return [
         _line("windows open", f"{held} (keys in windows): they close when a later run's rows have passed them"),
-        _line("", f"to close them now: streamtopology run {manifest} --drain"),
+        _line("", f"to close them now: streamtopology run {arguments} --drain"),
     ]
 
 
@@ -182,11 +182,11 @@ def _events(ending: Ending) -> list[str]:
     return [_line("events", f"{ending.events:,}, in full in {ending.event_log}")] if ending.events else []
 
 
-def _see_more(ending: Ending, manifest: str) -> str:
+def _see_more(ending: Ending) -> str:
     seen = [] if ending.has_report else ["a picture and all figures: --report DIR"]
     if keyed := ending.left.keyed_operators:
         named = f" --operator {keyed[0]}" if len(keyed) > 1 else ""
-        seen.append(f"a key's state: streamtopology state get {manifest} KEY{named}")
+        seen.append(f"a key's state: streamtopology state get {ending.arguments} KEY{named}")
     return "; ".join(seen)
 
 

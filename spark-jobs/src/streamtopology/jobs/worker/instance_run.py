@@ -37,12 +37,12 @@ from streamtopology.jobs.operators.ending import refused_where_tuples_are_proces
 from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
-from streamtopology.jobs.operators.users_line import users_line
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Node
 from streamtopology.jobs.plan.results import InstanceResult
 from streamtopology.jobs.plan.span import Span, clock_of_this_host
 from streamtopology.jobs.state import KeyedState, Ownership, State
+from streamtopology.jobs.users_code.line import users_line
 from streamtopology.jobs.worker.attempt_context import InstanceContext
 from streamtopology.jobs.worker.bad_tuples import (
     MOST_OUTAGES,

@@ -35,6 +35,14 @@ MOST_MESSAGE_BYTES = 1_000_000
 # Characters of a number or time as JSON, at most.
 _LONGEST_NUMBER = 100
 
+# Types that a DataFrame can be made of.
+_SPARKS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_null, pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
+    pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary, pa.types.is_date32, pa.types.is_time64, pa.types.is_timestamp, pa.types.is_duration,
+    pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map, pa.types.is_struct,
+)  # fmt: skip
+_SPARKS_DIGITS = 38
 _WITH_LENGTH = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 _CAST = "cast it in a map, or write it to another format"
 
@@ -219,6 +227,21 @@ def _message_max_bytes(options: Mapping[str, str]) -> int:
     return int(given) if given.isdecimal() else MOST_MESSAGE_BYTES  # librdkafka refuses anything else
 
 
+def _function(sink: topology.Sink, schema: pa.Schema) -> Takes:
+    """The rows that a function takes: all as Arrow, those of Spark's types as a DataFrame."""
+    return MEMORY if sink.options.get("frame") == "arrow" else Takes(_spark_refuses, lambda rows: None, _twice)
+
+
+def _spark_refuses(kind: pa.DataType) -> str | None:
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= _SPARKS_DIGITS:
+        return f"Spark has decimals of at most {_SPARKS_DIGITS} digits; cast it in a map, or take the rows with `frame: arrow`"
+    if twice := twice_in_structs(kind):
+        return f"{twice}; rename one"
+    if any(is_of(kind) for is_of in _SPARKS):
+        return None
+    return "Spark has no such type; cast it in a map, or take the rows with `frame: arrow`"
+
+
 def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
     """Sentences on columns that can be written, and that readers may not find."""
     if sink.format == "kafka" and VALUE in schema.names:
@@ -229,7 +252,7 @@ def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
                 "rename it to send each row as JSON"
             )
         return
-    if sink.format in ("console", "memory"):
+    if sink.format in ("console", "memory", "function"):
         return
     folded: dict[str, str] = {}
     for name in dict.fromkeys(schema.names):
@@ -242,5 +265,6 @@ TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
     "json": lambda sink, schema: JSON,
     "console": lambda sink, schema: CONSOLE,
     "memory": lambda sink, schema: MEMORY,
+    "function": _function,
     "kafka": kafka,
 }

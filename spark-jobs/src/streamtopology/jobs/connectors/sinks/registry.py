@@ -23,9 +23,11 @@ from streamtopology.jobs.connectors.sinks.folder import (
     written_by,
 )
 from streamtopology.jobs.connectors.sinks.formats import TAKES
+from streamtopology.jobs.connectors.sinks.function import FRAMES, FunctionSink, load_function
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import Problem, did_you_mean
 from streamtopology.topology.parsing import BUCKET_PATTERN
 
@@ -37,16 +39,20 @@ BUCKET_SCHEME = "s3://"
 
 @dataclass(frozen=True)
 class _Format:
-    """`options`: name -> None or a sentence about a value that is wrong."""
+    """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function."""
 
     options: Mapping[str, Callable[[str], str | None]]
     required: tuple[str, ...]
-    open: Callable[[topology.Sink, Writer, TextIO], BatchSink]
+    open: Callable[[topology.Sink, Writer, TextIO, Path], BatchSink]
     passes_kafka_settings: bool = False
+    runs: bool = False
 
 
-def check(sink: topology.Sink) -> list[Problem]:
-    """The problems of a sink's format and options, with paths below it; none when it can be opened."""
+def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
+    """The problems of a sink's format and options, with paths below it; none when it can be opened.
+
+    A function of the user's is in a file relative to `base_dir`, the manifest's folder.
+    """
     format_ = _FORMATS.get(sink.format)
     if format_ is None:
         return [Problem("format", f"sink {sink.name!r}: unknown format {sink.format!r}; known are {', '.join(_FORMATS)}")]
@@ -72,12 +78,17 @@ def check(sink: topology.Sink) -> list[Problem]:
             add(name, has)
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
+    if format_.runs and not problems:
+        try:
+            load_function(sink.options["run"], base_dir)
+        except LoadError as error:
+            add("run", str(error))
     return problems
 
 
-def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout) -> BatchSink:
-    """The sink of a manifest, ready to publish for `writer`. Call `check` first. Raises `SinkError`."""
-    return _FORMATS[sink.format].open(sink, writer, out)
+def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout, base_dir: Path = Path()) -> BatchSink:
+    """The sink of a manifest in `base_dir`, ready to publish for `writer`. Call `check` first. Raises SinkError, LoadError."""
+    return _FORMATS[sink.format].open(sink, writer, out, base_dir)
 
 
 def takes(sink: topology.Sink, schema: pa.Schema) -> Takes:
@@ -103,6 +114,8 @@ def destination(sink: topology.Sink) -> str:
         return local_path(sink.options["path"])
     if "topic" in sink.options:
         return f"topic {sink.options['topic']} at {sink.options['kafka.bootstrap.servers']}"
+    if "run" in sink.options:
+        return f"function {sink.options['run']}"
     return {"console": "printed above"}.get(sink.format, sink.format)
 
 
@@ -141,6 +154,10 @@ def _text(value: str) -> str | None:
     return None if value.strip() else "must not be empty"
 
 
+def _frame(value: str) -> str | None:
+    return None if value in FRAMES else f"must be {' or '.join(FRAMES)}"
+
+
 def _writable_place(value: str) -> str | None:
     if value.startswith(BUCKET_SCHEME):
         expected = "must be s3://BUCKET/PREFIX, of letters, digits and ._=- alone"
@@ -156,8 +173,8 @@ def _is_true(sink: topology.Sink, option: str) -> bool:
     return sink.options.get(option, "false").lower() == "true"
 
 
-def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO], BatchSink]:
-    def open_(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
+def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO, Path], BatchSink]:
+    def open_(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
         if is_in_bucket(sink):
             from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
 
@@ -168,20 +185,25 @@ def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer
     return open_
 
 
-def _open_console(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
+def _open_console(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
     truncate = sink.options.get("truncate", "true").lower() == "true"
     return ConsoleSink(sink.name, out, int(sink.options.get("numRows", "20")), truncate)
 
 
-def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
+def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
     return MemorySink(sink.name)
 
 
-def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO) -> BatchSink:
+def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
     from streamtopology.jobs.connectors.sinks.kafka import KafkaSink  # keeps librdkafka out of topologies without Kafka
 
     settings = kafka_settings(sink.options, lambda why: SinkError(f"sink {sink.name!r}: {why}"))
     return KafkaSink(sink.name, sink.options["topic"], settings, writer)
+
+
+def _open_function(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+    frame = FRAMES[sink.options.get("frame", "spark")]
+    return FunctionSink(sink.name, load_function(sink.options["run"], base_dir), frame)
 
 
 _FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
@@ -190,6 +212,7 @@ _FORMATS: Mapping[str, _Format] = {
     "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
+    "function": _Format({"run": _text, "frame": _frame}, ("run",), _open_function, runs=True),
     "kafka": _Format(
         {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
         passes_kafka_settings=True,

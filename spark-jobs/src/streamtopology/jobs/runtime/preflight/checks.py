@@ -93,7 +93,7 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     if all(isinstance(finding, Doubt) for finding in found):
         found += time_problems(topology, sources)
     for index, sink in enumerate(topology.sinks):
-        found += _below(f"spec.sinks[{index}]", check_sink(sink))
+        found += _below(f"spec.sinks[{index}]", check_sink(sink, base_dir))
     found += overlap_problems(topology)
     found += missing_variables(topology.spark_conf)
     found += _checkpoint_problems(topology)
@@ -140,7 +140,7 @@ def _operator_problems(topology: Topology, sources: Mapping[str, pa.Schema], bas
         if (sentence := _unfit_capacities(operator))
     ]
     try:
-        problems += sink_columns(topology, compile_dag(topology, sources, base_dir))
+        problems += sink_columns(topology, compile_dag(topology, sources, base_dir), base_dir)
     except ManifestError as error:
         problems += error.problems
     return problems

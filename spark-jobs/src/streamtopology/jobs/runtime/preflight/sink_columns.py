@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,18 +13,18 @@ from streamtopology.jobs.plan.dag import Dag
 from streamtopology.topology import Doubt, ManifestError, Problem, Sink, Topology
 
 
-def refuse_unwritable_columns(topology: Topology, dag: Dag) -> None:
+def refuse_unwritable_columns(topology: Topology, dag: Dag, base_dir: Path) -> None:
     """Raise ManifestError for columns that a sink cannot write."""
-    problems = [finding for finding in sink_columns(topology, dag) if not isinstance(finding, Doubt)]
+    problems = [finding for finding in sink_columns(topology, dag, base_dir) if not isinstance(finding, Doubt)]
     if problems:
         raise ManifestError(problems)
 
 
-def sink_columns(topology: Topology, dag: Dag) -> Iterator[Problem]:
+def sink_columns(topology: Topology, dag: Dag, base_dir: Path) -> Iterator[Problem]:
     """A problem for each column that a sink cannot write, a doubt for each that its readers may not find."""
     for index, sink in enumerate(topology.sinks):
         schema = _rows_of(sink, topology, dag)
-        if schema is not None and not check(sink):
+        if schema is not None and not check(sink, base_dir):
             path = f"spec.sinks[{index}].input"
             for sentence in takes(sink, schema).refusals(schema):
                 yield Problem(path, f"{in_messages(sink)} {sentence}")

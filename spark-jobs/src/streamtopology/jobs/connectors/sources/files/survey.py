@@ -41,11 +41,11 @@ def _rows(spec: SourceSpec, files: Sequence[str]) -> str:
     return "no rows" if not files else f"{'' if is_exact else 'about '}{rows:,} row{'' if rows == 1 else 's'}"
 
 
-def nothing_to_read(specs: Sequence[SourceSpec]) -> Iterator[str]:
-    """A sentence for each source of files that has none yet. Raises SourceError."""
+def nothing_to_read(specs: Sequence[SourceSpec], waits: bool) -> Iterator[str]:
+    """A sentence for each source of files that has none, for a run that `waits` for them or ends. Raises SourceError."""
     for spec in specs:
         if spec.format != "kafka" and not list_files(spec):
-            yield f"source {spec.name!r} waits: {why_none(spec)}"
+            yield f"source {spec.name!r} {'waits' if waits else 'ends without rows'}: {why_none(spec)}"
 
 
 def why_none(spec: SourceSpec) -> str:
@@ -64,8 +64,8 @@ def why_none(spec: SourceSpec) -> str:
         )
     if has_pattern(path):
         named = " (as a name of its own it would need a backslash before each *, ?, [ and {)" if os.path.exists(path) else ""
-        return f"no file matches {path}{named}; a run waits for one: correct the pattern, or put data there"
-    return f"folder {plain(path)} has no files; a run waits for one: correct option path, or put data there"
+        return f"no file matches {path}{named}: correct the pattern, or put data there"
+    return f"folder {plain(path)} has no files: correct option path, or put data there"
 
 
 def unread_folders(spec: SourceSpec, example: str) -> Iterator[Problem]:

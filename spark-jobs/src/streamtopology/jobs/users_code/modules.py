@@ -1,4 +1,4 @@
-"""Load the Python modules that hold users' own operators."""
+"""Load the Python modules that hold users' own operators and functions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,27 @@ from pathlib import Path
 from types import ModuleType
 
 from streamtopology.contract.errors import InvalidInput
-from streamtopology.jobs.operators.ending import is_interrupt, named
+from streamtopology.jobs.users_code.ending import is_interrupt, named
 
 _PROJECT = "streamtopology."
 _REMEDY = "import from streamtopology.api instead, which has all that operators of your own need"
 
 
 class LoadError(InvalidInput):
-    """A `run` that names no operator; the message says what was looked for, and where."""
+    """A `run` that names nothing that can run; the message says what was looked for, and where."""
+
+
+def named_in(run: str, base_dir: Path, what: str) -> tuple[ModuleType, str, object]:
+    """The module, the name and the thing of `module:Name` or `path/file.py:Name`; None if the module has no such thing.
+
+    Files are relative to `base_dir` (the manifest's folder). what: the word for things of this kind. Raises LoadError; an error
+    inside the loaded module is its cause.
+    """
+    place, _, name = run.rpartition(":")
+    if not place or not name.isidentifier():
+        raise LoadError(f"run {run!r} does not name a {what.lower()}; write module:{what} or path/file.py:{what}")
+    module = module_from_file(base_dir / place, run) if place.endswith(".py") else module_from_name(place, run)
+    return module, name, getattr(module, name, None)
 
 
 def module_from_name(name: str, run: str) -> ModuleType:
