@@ -52,6 +52,15 @@ def test_wrong_switch_for_keys_is_refused_before_anything_is_started(
     assert not (tmp_path / "work").exists()
 
 
+def test_manifest_that_the_image_runs_to_compile_kernels_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that is no more has once ended the build of both images."""
+    root = Path(__file__).parents[2]
+    trades = str(root / "examples" / "data" / "trades")
+    text = (root / "images" / "kernels.yaml").read_text().replace("/build/trades", trades)
+    (tmp_path / "kernels.yaml").write_text(text)
+    assert main(["validate", str(tmp_path / "kernels.yaml")]) == 0, capsys.readouterr().err
+
+
 def test_a_name_is_claimed_before_spark_starts_and_free_again_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -232,6 +232,22 @@ def test_suspend_stops_the_driver_first_and_can_be_resumed(world: World):
     assert world.manifest["status"]["phase"] == "Running"
 
 
+def test_nothing_is_called_suspended_while_a_pod_runs(world: World):
+    world.change(suspend=True)
+    seen: list[tuple[int, int, str]] = []
+    for _ in range(8):
+        decision = world.decide()
+        world.carry_out(decision)
+        driver, executors = (len(world.pod_names(component)) for component in ("driver", "executor"))
+        ready, phase = condition(world, "Ready"), world.manifest["status"]["phase"]
+        assert (ready, phase) in ((("False", "Suspending"), "Suspending"), (("True", "Suspended"), "Suspended"))
+        assert (phase == "Suspended") == (driver == executors == 0)
+        seen.append((driver, executors, phase))
+        world.work()
+    assert (0, 3, "Suspending") in seen
+    assert [reason for reason, _ in world.events].count("Suspended") == 1
+
+
 def test_suspension_is_in_status_before_it_is_carried_out(world: World):
     world.change(executors=[{**LARGE, "replicas": 3}, SMALL])
     world.carry_out(world.decide())

@@ -6,6 +6,7 @@ from typing import Any
 
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.metrics import PREFIX, OperatorMetrics
+from streamtopology.k8s.io.queue import TopologyKey
 
 FLOW = {"namespace": "space", "topology": "flow"}
 
@@ -33,6 +34,12 @@ def test_newest_completed_snapshot_gives_the_time_of_the_last_copy() -> None:
     metrics = OperatorMetrics()
     metrics.snapshots.follow(lambda: [snapshot("Completed", 2000.0), snapshot("Completed", 1000.0), snapshot("Failed", 3000.0)])
     assert metrics.registry.get_sample_value(f"{PREFIX}snapshot_completed_timestamp_seconds", FLOW) == 2000.0
+
+
+def test_missed_times_are_those_of_each_topology_with_a_schedule() -> None:
+    metrics = OperatorMetrics()
+    metrics.snapshots.follow(tuple, lambda: {TopologyKey("space", "flow"): 2})
+    assert metrics.registry.get_sample_value(f"{PREFIX}snapshots_missed", FLOW) == 2
 
 
 def test_snapshot_without_a_status_has_no_figures() -> None:

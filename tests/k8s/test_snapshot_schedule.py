@@ -15,7 +15,7 @@ from support.virtual_operator import VirtualRelease
 from support.virtual_time import run_virtual
 
 from streamtopology.k8s import names
-from streamtopology.k8s.decide.snapshot_schedule import due_snapshot, surplus
+from streamtopology.k8s.decide.snapshot_schedule import MOST_MISSED, due_snapshot, missed, surplus
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources.objects import Object
 from streamtopology.topology import SnapshotSchedule
@@ -158,6 +158,30 @@ def made(hours: float, phase: str, batch: int) -> Object:
 def test_snapshot_is_due_once_at_each_time(hours: float, batch: int | None, known: list[Object], is_due: bool) -> None:
     due = due_snapshot(running(batch), SCHEDULE, known, MIDNIGHT + hours * 3600)
     assert (due is not None) == is_due
+
+
+@pytest.mark.parametrize(
+    ("hours", "batch", "known", "times"),
+    [
+        (3.4, 7, [], 0),
+        (3.6, 7, [], 1),
+        (30, 7, [], 2),
+        (30, None, [], 0),
+        (30, 7, [made(3.5, "Completed", 5)], 1),
+        (52, 7, [made(3.5, "Completed", 5)], 2),
+        (52, 7, [made(3.5, "Completed", 7)], 0),
+        (52, 7, [made(3.5, "Completed", 5), made(27.5, "Failed", 6), made(51.5, "Running", 7)], 2),
+        (10_000, 7, [], MOST_MISSED),
+    ],
+    ids=[
+        "before the first time", "one", "two", "nothing to copy", "none for the second", "none since", "has the last batch",
+        "failed and unfinished ones are none", "as many as are counted",
+    ],
+)  # fmt: skip
+def test_missed_times_are_those_since_the_newest_whole_copy(
+    hours: float, batch: int | None, known: list[Object], times: int
+) -> None:
+    assert missed(running(batch), SCHEDULE, known, MIDNIGHT + hours * 3600) == times
 
 
 def test_long_name_of_a_topology_leaves_room_for_the_time() -> None:

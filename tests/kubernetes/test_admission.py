@@ -127,7 +127,8 @@ def test_pods_that_a_webhook_changes_as_they_are_made_are_not_replaced_for_ever(
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: topologies.condition("flow", "MutatedByAdmission") == ("True", "Mutated"), 120)
         eventually(lambda: "Pod flow-small-0: the annotation" in message(topologies, "MutatedByAdmission"))
-        assert "Pod flow-large-0: 400m CPU, 1Gi became 500m CPU, 1Gi" in message(topologies, "MutatedByAdmission")
+        raised_to = "Pod flow-large-0: 400m CPU, 1Gi became 500m CPU, 1Gi"
+        eventually(lambda: raised_to in message(topologies, "MutatedByAdmission"))
         eventually(lambda: topologies.condition("flow", "Reconfiguring") == ("False", "Settled"))
         pods = topologies.uids("flow")
         looks_again(topologies, drivers)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from support.kube.chart import NAMESPACE, KeptOperator, checked, installed
 from support.kube.node import Node
+from support.kube.processes import ProcessFailed
 from support.waiting import eventually
+
+OURS = ("-n", NAMESPACE, "-l", "app.kubernetes.io/name=streamtopology-operator")
+NOTHING_SECONDS = 100
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,13 +30,28 @@ def holder(node: Node) -> str:
 def pods(node: Node) -> dict[str, str]:
     """Name -> address."""
     columns = "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{'\\n'}{end}"
-    listed = node.kubectl("-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=streamtopology-operator", "-o", columns)
+    listed = node.kubectl("get", "pods", *OURS, "-o", columns)
     return dict(line.split() for line in listed.splitlines())
 
 
 def leading(node: Node, address: str) -> bool:
     with urllib.request.urlopen(f"http://127.0.0.1:{node.forward(address, 9091)}/metrics", timeout=60) as answer:
         return "streamtopology_operator_leading 1.0" in answer.read().decode()
+
+
+def containers(node: Node) -> list[tuple[bool, int]]:
+    """Whether it is ready, and its restarts, of each container of the operator."""
+    items = json.loads(node.kubectl("get", "pods", *OURS, "-o", "json"))["items"]
+    return [(one["ready"], one["restartCount"]) for item in items for one in item["status"]["containerStatuses"]]
+
+
+def test_nothing_happens_while_there_is_no_topology(node: Node):
+    """For three of the operator's lists of topologies: an empty one has ended it."""
+    eventually(lambda: node.kubectl("get", "stopo", "-A", "-o", "name") == "", 120)
+    unready = ("wait", "pods", *OURS, "--for=condition=Ready=false", f"--timeout={NOTHING_SECONDS}s")
+    with pytest.raises(ProcessFailed, match="timed out waiting"):
+        node.kubectl(*unready, seconds=3 * NOTHING_SECONDS)
+    assert containers(node) == [(True, 0), (True, 0)]
 
 
 def test_exactly_one_of_two_replicas_leads_and_reports_it(node: Node):
@@ -60,7 +80,7 @@ def test_the_resource_can_be_explained(node: Node):
 
 def test_helm_test_ends_with_a_sentence(node: Node):
     try:
-        assert "leads and renews its lease; StreamTopologies are served, and it may read them in all namespaces" in checked(
+        assert "leads and renews its lease; it serves StreamTopologies in all namespaces: it wrote the status of" in checked(
             node
         )
     finally:

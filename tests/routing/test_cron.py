@@ -1,4 +1,4 @@
-"""Times of schedules: the newest one is what looking at every minute finds."""
+"""Times of schedules: they are what looking at every minute finds."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ def is_time(given: list[tuple[str, set[int]]], moment: datetime) -> bool:
     st.integers(0, 5_000),
     st.integers(0, 59),
 )
-def test_newest_time_is_found_as_by_looking_at_every_minute(
+def test_times_are_found_as_by_looking_at_every_minute(
     given: list[tuple[str, set[int]]], end: int, minutes: int, seconds: int
 ) -> None:
     text, until = " ".join(text for text, _ in given), BEGIN + timedelta(minutes=end)
     every = (until - timedelta(minutes=back) for back in range(minutes))
-    expected = next((moment.timestamp() for moment in every if is_time(given, moment)), None)
-    after = (until - timedelta(minutes=minutes)).timestamp()
-    assert Cron.parse(text).newest(after, until.timestamp() + seconds) == expected
+    expected = [moment.timestamp() for moment in every if is_time(given, moment)]
+    asked = (until - timedelta(minutes=minutes)).timestamp(), until.timestamp() + seconds
+    assert list(Cron.parse(text).all(*asked)) == expected
+    assert Cron.parse(text).newest(*asked) == next(iter(expected), None)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ def driver(name: str, labels: str = "") -> str:
     return f"{DRIVER}{name}{{{labels}{FLOW}}}"
 
 
+MISSED = f"{OPERATOR}snapshots_missed{{{FLOW}}}"
 # A series for each minute of eight hours, in promtool's notation: a + b x 480 is a, a + b, a + 2b ...
 HEALTHY = {
     f"{OPERATOR}leading": "1x480",
@@ -37,6 +38,7 @@ HEALTHY = {
     condition("Reconfiguring", "Settled"): "0x480",
     f"{OPERATOR}imbalance_ratio{{{FLOW}}}": "0.1x480",
     f'{OPERATOR}snapshots{{phase="Completed", {FLOW}}}': "3x480",
+    MISSED: "0x30 1x480",
     driver("batches_total"): "0+12x480",
     driver("source_rows_total"): "0+60000x480",
     driver("rows_total", 'operator="sums", instance="0", '): "0+60000x480",
@@ -94,7 +96,7 @@ CASES = [
     Case("suspended", {**STOPPED, condition("Ready", "Suspended"): "1x480"}, minutes=400),
     Case("completed", {**STOPPED, condition("Ready", "Completed"): "1x480"}, minutes=400),
     Case("completed, and nothing was left as it should be", {**TROUBLED, RUNS: "", condition("Ready", "Completed"): "1x480"}),
-    Case("finishes its batch to be suspended", {**TROUBLED, RUNS: "", condition("Ready", "Suspended"): "0x480"}),
+    Case("finishes its batch to be suspended", {**TROUBLED, RUNS: "", condition("Ready", "Suspending"): "0x480"}),
     Case("paused", {**TROUBLED, RUNS: "0x480", condition("Reconfiguring", "Paused"): "0x480"}),
     Case("asleep", {**IDLE, RUNS: "", condition("Ready", "Asleep"): "1x480"}, minutes=400),
     Case("a new topology starts", {RUNS: "", condition("Ready", "DriverStarting"): "0x4 _x480"}, minutes=6),
@@ -126,6 +128,8 @@ CASES = [
     Case("bad rows of a source", {driver("bad_rows_total", 'operator="rides", '): "_x40 3x480"}, {"BadRows"}),
     Case("snapshot failed", {f'{OPERATOR}snapshots{{phase="Failed", {FLOW}}}': "1x480"}, {"SnapshotFails"}),
     Case("snapshot waits", {f'{OPERATOR}snapshots{{phase="Pending", {FLOW}}}': "1x480"}, {"SnapshotStuck"}, 365),
+    Case("no snapshot at two times of its schedule", {MISSED: "1x10 2x480"}, {"SnapshotOverdue"}),
+    Case("a snapshot is under way", {MISSED: "5x480", f'{OPERATOR}snapshots{{phase="Running", {FLOW}}}': "1x480"}),
     Case("no driver's figures", {**STOPPED, RUNS: "1x480"}, {"NotScraped"}),
 ]
 

@@ -393,6 +393,6 @@ STATES = [
 
 # What is no state that somebody has to end: all is well, or a moment on the way.
 PASSING = {
-    R.RUNNING, R.ASLEEP, R.COMPLETED, R.DELETING, B.WITHIN_TOLERANCE, B.NOT_MEASURED, D.AS_EXPECTED, M.AS_WRITTEN,
-    *set(C) - {C.PAUSED},
+    R.RUNNING, R.ASLEEP, R.SUSPENDING, R.COMPLETED, R.DELETING, B.WITHIN_TOLERANCE, B.NOT_MEASURED, D.AS_EXPECTED,
+    M.AS_WRITTEN, *set(C) - {C.PAUSED},
 }  # fmt: skip

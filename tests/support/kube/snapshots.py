@@ -51,6 +51,10 @@ class Snapshots:
         body = snapshot(*arguments, **named)
         self._custom.create_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, body)
 
+    def names(self) -> list[str]:
+        listed = self._custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)["items"]
+        return [body["metadata"]["name"] for body in listed]
+
     def status(self, name: str = "nightly") -> dict[str, Any]:
         body = self._custom.get_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
         return body.get("status") or {}
@@ -92,8 +96,15 @@ class Snapshots:
         return [pod.metadata.name for pod in listed if pod.status.phase == "Running"]
 
     def finish(self, name: str = "nightly", batch: int = 7) -> None:
-        """The copy of the Job's pod is whole."""
-        self._end(name, 0, json.dumps({"batch": batch, "bytes": 4096}))
+        """The copy of the Job's pod is whole, and those that the Job is to delete are gone."""
+        gone = list(self.drops(name))
+        self._end(name, 0, json.dumps({"batch": batch, "bytes": 4096, "dropped": gone}))
+
+    def drops(self, name: str) -> dict[str, str]:
+        """Identity and place of the copies that the Job deletes; waits for the Job."""
+        eventually(lambda: f"{name}-snapshot" in self.jobs(), 120)
+        args = self.jobs()[f"{name}-snapshot"].spec.template.spec.containers[0].args
+        return {args[at + 1]: args[at + 2] for at, word in enumerate(args) if word == "--drop"}
 
     def fail(self, message: str, name: str = "nightly") -> None:
         """The Job's pod fails, and the Job with it: it has no further try."""

@@ -103,7 +103,6 @@ async def operate(
     `leads`: True while this replica may write; when it may not, its process is about to end.
     """
     queue, snapshots = Queue(time.monotonic), SnapshotWatch(Queue(time.monotonic))
-    metrics.snapshots.follow(snapshots.bodies)
 
     def changed(topology: TopologyKey) -> None:
         queue.add(topology)
@@ -134,6 +133,7 @@ async def operate(
         others += [asyncio.create_task(copying.follow(watched, each), name="watch snapshots") for each in namespaces]
         others.append(asyncio.create_task(copying.run(), name="snapshots"))
         scheduler = SnapshotScheduler(api, snapshots, reconciler.manifests, ownership, clock.now)
+        metrics.snapshots.follow(snapshots.bodies, scheduler.missed)
         others.append(asyncio.create_task(scheduler.run(), name="schedules of snapshots"))
         unserved = partial(report_unwatched, api, applier, settings, clock.now)
         others.append(asyncio.create_task(_reconcile(reconciler, cache, namespaces, health, unserved), name="reconciler"))

@@ -32,7 +32,8 @@ class ReadyReason(Documented):
     DRIVER_FAILED = "DriverFailed", "the driver ended with an error and is started again"
     DRIVER_REFUSED = "DriverRefused", "the driver refuses the topology"
     DRIVER_SILENT = "DriverSilent", "the driver's /stats cannot be read"
-    SUSPENDED = "Suspended", "spec.suspend is set; (True) nothing runs any more"
+    SUSPENDING = "Suspending", "spec.suspend is set: the driver finishes its batch, then the executors end"
+    SUSPENDED = "Suspended", "(True) spec.suspend is set, and nothing runs any more"
     COMPLETED = "Completed", "(True) the input has ended and everything is committed"
     DELETING = "Deleting", "the topology is being deleted"
 

@@ -6,6 +6,7 @@ A range may go over its end, so 22-2 are five hours: what `CRON_PATTERN` takes h
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -40,6 +41,10 @@ class Cron:
 
     def newest(self, after: float, until: float) -> float | None:
         """The last time of the schedule that is after `after` and not after `until`, in seconds since 1970, if any."""
+        return next(self.all(after, until), None)
+
+    def all(self, after: float, until: float) -> Iterator[float]:
+        """The times of the schedule that are after `after` and not after `until`, the last one first."""
         minutes, hours, *_ = self.fields
         at = until // 60 * 60
         while at > after:
@@ -48,11 +53,10 @@ class Cron:
                 at -= moment.hour * 3600 + moment.minute * 60 + 60
             elif moment.hour not in hours:
                 at -= moment.minute * 60 + 60
-            elif moment.minute not in minutes:
-                at -= 60
             else:
-                return at
-        return None
+                if moment.minute in minutes:
+                    yield at
+                at -= 60
 
     def _is_day(self, moment: datetime) -> bool:
         _, _, days, months, weekdays = self.fields

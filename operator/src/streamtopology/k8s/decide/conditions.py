@@ -100,11 +100,11 @@ def ready(seen: Observation, topology: Topology) -> Condition:
             )
         return Condition(ConditionType.READY, "True", ReadyReason.COMPLETED, text)
     if topology.suspend:
-        stopped = not seen.drivers
-        text = (
-            "spec.suspend: it will continue from its checkpoint" if stopped else "spec.suspend: the driver finishes its batch"
-        )
-        return Condition(ConditionType.READY, "True" if stopped else "False", ReadyReason.SUSPENDED, text)
+        if seen.runs_nothing:
+            text = "spec.suspend: it will continue from its checkpoint"
+            return Condition(ConditionType.READY, "True", ReadyReason.SUSPENDED, text)
+        text = "the driver finishes its batch" if seen.drivers else "the executors' pods end"
+        return Condition(ConditionType.READY, "False", ReadyReason.SUSPENDING, f"spec.suspend: {text}")
     return _runs(seen, topology)
 
 

@@ -63,7 +63,7 @@ def _condition_events(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
         return [Event("Warning", one.reason, one.message)]
     was = Condition(before["type"], before["status"], before["reason"], before["message"]) if before else None
     if one.type == ConditionType.READY and (
-        one.status == "True" or one.reason in (ReadyReason.SUSPENDED, ReadyReason.DELETING)
+        one.status == "True" or one.reason in (ReadyReason.SUSPENDING, ReadyReason.DELETING)
     ):
         return [Event("Normal", one.reason, one.message)]
     if one.type == ConditionType.BALANCED and one.reason in conditions.LEFT:

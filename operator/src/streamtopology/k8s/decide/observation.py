@@ -160,6 +160,10 @@ class Observation:
         """The driver's pods that have not ended: an evicted one stays until Kubernetes collects it."""
         return tuple(pod for pod in self.pods("driver") if not pod.is_over)
 
+    @property
+    def runs_nothing(self) -> bool:
+        return not self.drivers and not self.pods("executor")
+
     @cached_property
     def driver_pod(self) -> Pod | None:
         """The driver's newest pod that is neither being deleted nor ended."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.fields import mapping_at
@@ -20,6 +21,9 @@ from streamtopology.topology.cron import Cron
 # The time is the rest of the name.
 _LONGEST_BEGINNING = 38
 
+# Times that have passed are counted up to here.
+MOST_MISSED = 100
+
 # Copies that one Job deletes: their names have to fit into the report of its pod.
 MOST_DROPPED = 50
 
@@ -32,11 +36,26 @@ def due_snapshot(topology: Object, schedule: SnapshotSchedule, bodies: Iterable[
     made = _of_schedule(topology["metadata"]["uid"], bodies)
     if any(not is_ended(each) for each in made):
         return None
-    batch = mapping_at(topology, "status").get("batch")
-    if batch is None or any(_batch_before(each) == str(batch) for each in _whole(made)[:1]):
+    if not _has_news(topology, made):
         return None
     since = max(parse_time(each["metadata"]["creationTimestamp"]) for each in (topology, *made))
     return _snapshot(topology, schedule, now) if Cron.parse(schedule.schedule).newest(since, now) is not None else None
+
+
+def missed(topology: Object, schedule: SnapshotSchedule, bodies: Iterable[Object], now: float) -> int:
+    """The times of the schedule that have passed since the newest whole copy, if there is anything that it has not."""
+    made = _of_schedule(topology["metadata"]["uid"], bodies)
+    if not _has_news(topology, made):
+        return 0
+    newest = next(iter(_whole(made)), topology)
+    passed = Cron.parse(schedule.schedule).all(parse_time(newest["metadata"]["creationTimestamp"]), now)
+    return sum(1 for _ in islice(passed, MOST_MISSED))
+
+
+def _has_news(topology: Object, made: list[Object]) -> bool:
+    """True if a batch is known that the newest whole copy has not."""
+    batch = mapping_at(topology, "status").get("batch")
+    return batch is not None and all(_batch_before(each) != str(batch) for each in _whole(made)[:1])
 
 
 def _snapshot(topology: Object, schedule: SnapshotSchedule, now: float) -> Object:

@@ -160,7 +160,7 @@ def _phase(seen: Observation, topology: Topology, ready: Condition, under_way: t
     if ready.reason == ReadyReason.COMPLETED:
         return "Completed"
     if topology.suspend:
-        return "Suspended" if not seen.drivers else "Suspending"
+        return "Suspended" if seen.runs_nothing else "Suspending"
     if ready.reason in conditions.ALARMING:
         return "Failed" if ready.reason in (ReadyReason.DRIVER_FAILED, ReadyReason.DRIVER_REFUSED) else "Starting"
     if ready.status != "True":

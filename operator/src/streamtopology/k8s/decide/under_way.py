@@ -25,7 +25,7 @@ def change_under_way(
         kind = ReconfiguringReason.SUSPENDING if topology.suspend else ReconfiguringReason.COMPLETING
         if steps:
             return kind, _named(steps)
-        return (kind, "its pods are stopped, the driver's first") if seen.drivers or seen.pods("executor") else None
+        return None if seen.runs_nothing else (kind, "its pods are stopped, the driver's first")
     if rollout.begun:
         return rollout.begun, "; ".join(event.message for event in rollout.events) or "its objects are made"
     if any(isinstance(step, Resize) for step in steps) or any(pod.resizing for pod in seen.pods("executor")):

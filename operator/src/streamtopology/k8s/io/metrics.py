@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from streamtopology.contract.stats import Batch
 from streamtopology.k8s.decide.snapshot_figures import by_phase, completed_at
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.resources.objects import Object
 
 PREFIX = "streamtopology_operator_"
@@ -109,10 +110,11 @@ class SnapshotFigures(Collector):
 
     def __init__(self) -> None:
         self._bodies: Callable[[], Iterable[Object]] = tuple
+        self._missed: Callable[[], Mapping[TopologyKey, int]] = dict
 
-    def follow(self, bodies: Callable[[], Iterable[Object]]) -> None:
-        """Take the snapshots from `bodies`."""
-        self._bodies = bodies
+    def follow(self, bodies: Callable[[], Iterable[Object]], missed: Callable[[], Mapping[TopologyKey, int]] = dict) -> None:
+        """Take the snapshots from `bodies`, and from `missed` the times of schedules that have passed without one."""
+        self._bodies, self._missed = bodies, missed
 
     def collect(self) -> Iterable[Metric]:
         bodies = list(self._bodies())
@@ -123,7 +125,11 @@ class SnapshotFigures(Collector):
         completed = GaugeMetricFamily(f"{PREFIX}snapshot_completed_timestamp_seconds", text, labels=TOPOLOGY)
         for labels, moment in completed_at(bodies).items():
             completed.add_metric(labels, moment)
-        return phases, completed
+        text = "Times of its schedule that have passed since the newest whole copy, while there is something to copy."
+        missed = GaugeMetricFamily(f"{PREFIX}snapshots_missed", text, labels=TOPOLOGY)
+        for key, number in self._missed().items():
+            missed.add_metric((key.namespace, key.name), number)
+        return phases, completed, missed
 
 
 def tuples_stalled(batches: Sequence[Batch]) -> float | None:

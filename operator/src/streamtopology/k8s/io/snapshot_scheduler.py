@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from streamtopology.k8s import names
+from streamtopology.k8s.decide.fields import mapping_at
 from streamtopology.k8s.decide.observation import manifest_text, read_topology
-from streamtopology.k8s.decide.snapshot_schedule import due_snapshot
+from streamtopology.k8s.decide.snapshot_schedule import due_snapshot, missed
 from streamtopology.k8s.io.api import Api, ApiAway, ApiError
 from streamtopology.k8s.io.ownership import TopologyClaims
+from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.snapshot_watch import SnapshotWatch
 from streamtopology.k8s.io.topology_body import key_of
 from streamtopology.k8s.resources.objects import Object
-from streamtopology.topology import Topology
+from streamtopology.topology import SnapshotSchedule, Topology
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +45,31 @@ class SnapshotScheduler:
         """Create what is due until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for body in [each for each in self._topologies() if (each.get("spec") or {}).get("snapshots")]:
+            for body, schedule in list(self._scheduled()):
                 try:
-                    await self._look(body)
+                    await self._look(body, schedule)
                 except (ApiAway, ApiError) as error:
                     log.warning("%s: its snapshot is not created, again in %s s: %s", key_of(body), LOOK_SECONDS, error)
 
-    async def _look(self, body: Object) -> None:
-        key, metadata = key_of(body), body["metadata"]
-        if "deletionTimestamp" in metadata or not self._ownership.holds(body) or not self._watch.is_current(key.namespace):
+    def missed(self) -> dict[TopologyKey, int]:
+        """The times that have passed without a whole copy, of each topology with a schedule."""
+        bodies, now = self._watch.bodies(), self._clock()
+        return {key_of(body): missed(body, schedule, bodies, now) for body, schedule in self._scheduled()}
+
+    def _scheduled(self) -> Iterator[tuple[Object, SnapshotSchedule]]:
+        """The topologies with a schedule that this operator serves."""
+        for body in self._topologies():
+            if not mapping_at(body, "spec").get("snapshots") or "deletionTimestamp" in body["metadata"]:
+                continue
+            topology = read_topology(manifest_text(body)) if self._ownership.holds(body) else None
+            if isinstance(topology, Topology) and topology.snapshots is not None:
+                yield body, topology.snapshots
+
+    async def _look(self, body: Object, schedule: SnapshotSchedule) -> None:
+        key = key_of(body)
+        if not self._watch.is_current(key.namespace):
             return
-        topology = read_topology(manifest_text(body))
-        if not isinstance(topology, Topology) or topology.snapshots is None:
-            return
-        due = due_snapshot(body, topology.snapshots, self._watch.bodies(), self._clock())
+        due = due_snapshot(body, schedule, self._watch.bodies(), self._clock())
         if due is not None:
             log.info("%s: create snapshot %s", key, due["metadata"]["name"])
             self._watch.saw(await self._api.create(names.SNAPSHOT, key.namespace, due))
