@@ -70,8 +70,10 @@ EPOCHS = [
 # File -> the number of comparisons in it with a text that its words alone distinguish, and whose text that is.
 FOREIGN = {
     "spark-jobs/src/streamtopology/jobs/bucket.py": (2, "object_store's own text, shortened"),
+    "spark-jobs/src/streamtopology/jobs/columnar/expressions.py": (1, "DuckDB's own text, which has no type"),
     "spark-jobs/src/streamtopology/jobs/local/stderr_filter.py": (1, "Python's own traceback"),
     "spark-jobs/src/streamtopology/jobs/runtime/streaming_query.py": (3, "Spark's own text, which has no type"),
+    "spark-jobs/src/streamtopology/jobs/spark/executor_watch.py": (1, "Spark's own text, which has no type"),
     "spark-jobs/src/streamtopology/jobs/spark/pinned_rdd.py": (1, "Spark's own text, which has no type"),
     "tests/routing/test_crd.py": (1, "the fields that the parser knows: it lists them in its message alone"),
 }
