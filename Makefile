@@ -48,6 +48,7 @@ rest: $(READY) machine kafka-broker # `make test` after `make first`
 test-clusters: $(READY) kafka-broker s3-server ## Real Spark clusters, Kafka, S3, a browser, killed processes
 	scripts/browser-packages.sh
 	scripts/prometheus-packages.sh
+	scripts/postgres-packages.sh
 	$(TIERS) clusters
 
 test-kubernetes: kube-node s3-server ## A real API server, helm

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import psycopg
 import pytest
 import yaml
 
+from streamtopology.jobs import failpoints
 from streamtopology.jobs.connectors.sinks.memory import memory_rows
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.topology import groupings
@@ -26,10 +32,11 @@ if TYPE_CHECKING:  # the plugins are imported by pytest, which then explains the
 
 from support.manifests import EXECUTORS, counts_in
 
-pytest_plugins = ("support.kafka", "support.topologies")
+pytest_plugins = ("support.kafka", "support.postgres", "support.topologies")
 pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+STREAMTOPOLOGY = Path(sys.executable).with_name("streamtopology")
 
 
 def example(name: str, **options: object) -> dict[str, Any]:
@@ -53,6 +60,16 @@ def test_words_are_counted_though_their_edge_is_split(runner: Runner) -> None:
     assert counts_in("counts", "word") == words()
     parts = {(report.operator, report.instance) for batch in history.batches for report in batch.reports if report.rows}
     assert len({instance for operator, instance in parts if operator == "counts.partial"}) == 3
+
+
+def test_words_are_added_to_a_table_once_though_a_killed_driver_gives_a_batch_again(postgres: str, tmp_path: Path) -> None:
+    """It dies after the function has the second batch, and before it can note that."""
+    command = [str(STREAMTOPOLOGY), "run", "examples/upsert.yaml", "--work-dir", str(tmp_path)]
+    environment = {**os.environ, "DATABASE": postgres, failpoints.VARIABLE: f"sink.published:2@{tmp_path}/died"}
+    ended = [subprocess.run(command, cwd=EXAMPLES.parent, env=environment, check=False).returncode for _ in range(2)]
+    assert ended == [-signal.SIGKILL, 0]
+    with psycopg.connect(postgres) as database:
+        assert dict(database.execute("SELECT word, count FROM totals").fetchall()) == words()
 
 
 POLICIES = sorted(path.name for path in (EXAMPLES / "policies").glob("*.yaml"))
