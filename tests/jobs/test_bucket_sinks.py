@@ -162,12 +162,12 @@ def test_place_without_credentials_or_prefix_and_files_per_task_are_refused(monk
         open_sink(sink, WRITER)
     odd = ("s3://b/a//b", "s3://b/../x", "s3://b/./x", "s3://b/a?x", "s3://b/a#x", "s3://b/ä", "s3://me:pw@b/x", "s3://[b/x")
     for path in ("s3://", "s3://b", "s3://b/", "s3:///x", *odd):
-        (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": path}))
+        (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": path}), Path())
         assert (
             problem.message
             == f"sink 'out': option path must be s3://BUCKET/PREFIX, of letters, digits and ._=- alone, not {path!r}"
         )
-    (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": "s3://b/out", "filePerTask": "true"}))
+    (problem,) = check(topology.Sink("out", "counts", "parquet", {"path": "s3://b/out", "filePerTask": "true"}), Path())
     assert problem.path == "options.filePerTask"
     assert "in a bucket nothing makes several files appear as one" in problem.message
 

@@ -277,6 +277,18 @@ def test_failed_tuple_leaves_lists_and_maps_as_they_were(page: str, why: str) ->
     ]
 
 
+@pytest.mark.parametrize("key", [pa.struct([("n", pa.int64())]), pa.time64("us")])
+def test_map_is_a_dict_where_a_dict_can_have_its_keys(key: pa.DataType) -> None:
+    kind = pa.map_(key, pa.map_(pa.string(), pa.time64("us")))
+    state = KeyedState(KeyedStateSchema((Field.of("x", kind),), KEY))
+    slots = slots_of(state, [1])
+    name: Any = {"n": 1} if pa.types.is_struct(key) else datetime.time(1)
+    state.write("x", slots, pa.array([[(name, [("a", datetime.time(2))])]], kind))
+    inner = {"a": datetime.time(2)}
+    objects = StateObjects(state, slots)
+    assert objects.get("x", int(slots[0])) == ([(name, inner)] if pa.types.is_struct(key) else {name: inner})
+
+
 def test_untouched_values_are_not_written_again() -> None:
     """They may be such as Python cannot hold, as a time after the year 9999."""
     state = KeyedState(KeyedStateSchema((Field.of("x", pa.list_(pa.timestamp("us"))),), KEY))

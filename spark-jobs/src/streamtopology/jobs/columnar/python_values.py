@@ -24,17 +24,17 @@ def python_values(column: pa.Array | pa.ChunkedArray, maps_as_dicts: bool = Fals
     Python's dates and times are those of the years 1 to 9999, to the microsecond, and its days end before 24:00; Arrow's,
     Spark's and SQL's go further.
     Texts of files and of operators may be no UTF-8, and their time zones ones that this machine does not know.
-    A map is a list of pairs, or a dict if asked for and all maps of the column can be one.
+    A map is a list of pairs, or a dict if asked for and if a dict can have its keys.
 
     >>> python_values(pa.array([0, 4_000_000], pa.date32()))
     [datetime.date(1970, 1, 1), '12921-08-18']
     """
     try:
         if _has_other_times(column):
-            return [_value(scalar) for scalar in column]
+            return [_value(scalar, maps_as_dicts) for scalar in column]
         return column.to_pylist(maps_as_pydicts="strict" if maps_as_dicts else None)
     except (*_UNKNOWN_TO_PYTHON, TypeError):  # TypeError: keys of a map that no dict takes
-        return [_value(scalar) for scalar in column]
+        return [_value(scalar, maps_as_dicts) for scalar in column]
 
 
 def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -73,23 +73,33 @@ def _time_of_day(scalar: pa.Scalar) -> datetime.time | str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar, maps_as_dicts: bool) -> Any:
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.MapScalar):
-        return [(pair["key"], pair["value"]) for pair in python_values(scalar.values)]
+        pairs = [(pair["key"], pair["value"]) for pair in python_values(scalar.values, maps_as_dicts)]
+        return _dict_of(pairs) if maps_as_dicts else pairs
     if isinstance(scalar, pa.StructScalar):
-        return {field.name: _value(scalar[place]) for place, field in enumerate(scalar.type)}
+        return {field.name: _value(scalar[place], maps_as_dicts) for place, field in enumerate(scalar.type)}
     if isinstance(scalar, pa.ListScalar):
-        return python_values(scalar.values)
+        return python_values(scalar.values, maps_as_dicts)
     if isinstance(scalar, pa.DictionaryScalar):
-        return _value(scalar.value)
+        return _value(scalar.value, maps_as_dicts)
     try:
         return _time_of_day(scalar) if pa.types.is_time(scalar.type) else scalar.as_py()
     except UnicodeDecodeError:
         return scalar.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
     except _UNKNOWN_TO_PYTHON:
         return _iso(scalar)
+
+
+def _dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any] | list[tuple[Any, Any]]:
+    """The pairs as a dict; as they are if a key is there twice or is a list or struct."""
+    try:
+        made = dict(pairs)
+    except TypeError:
+        return pairs
+    return made if len(made) == len(pairs) else pairs
 
 
 def _iso(scalar: pa.Scalar) -> str:
