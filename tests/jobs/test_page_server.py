@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.histories import run
 from support.page_histories import FLIGHTS, HOSTILE, flights, many, recorded, standing_of
+from support.waiting import eventually
 
 from streamtopology.contract.environment import PAGE_HOSTS
 from streamtopology.contract.page import read_page
@@ -137,7 +138,14 @@ def test_figures_that_cannot_be_given_are_answered_with_a_sentence(capfd: pytest
         answer, body = ask(running, "/page.json")
     assert (answer.status, answer.headers["Content-Security-Policy"]) == (500, HEADERS["Content-Security-Policy"])
     assert body == b"the figures cannot be given: ValueError, see the log of this program\n"
-    assert "Out of range float values" in capfd.readouterr().err
+    logged: list[str] = []
+
+    def is_logged() -> bool:
+        """The answer is there before its log is."""
+        logged.append(capfd.readouterr().err)
+        return "Out of range float values" in "".join(logged)
+
+    eventually(is_logged, 60)
 
 
 def test_connection_that_says_nothing_is_closed(server: StatusServer, monkeypatch: pytest.MonkeyPatch):

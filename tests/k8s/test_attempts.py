@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamtopology.k8s.decide.attempts import Refusal, aim_of, allowed, noted, trouble
+from streamtopology.k8s.decide.attempts import Refusal, aim_of, allowed, noted, trouble, under
 from streamtopology.k8s.decide.steps import Finalizer, MakeSecret
 
 SECRET, FINALIZER = MakeSecret("flow-spark"), Finalizer(present=True)
@@ -19,6 +19,17 @@ def test_refusal_that_may_pass_is_reported_from_its_third_time_on():
     contested = trouble([SECRET], {aim_of(SECRET): noted(known, SECRET, 5.0)}, 5.0)
     assert contested is not None
     assert contested[0] == "Contested", "it went well, and is wanted once more"
+
+
+def test_what_went_well_under_another_generation_is_no_fight():
+    known = None
+    for time in range(6):
+        known = noted(known, SECRET, float(time), generation=time)
+        assert under({aim_of(SECRET): known}, time + 1) == {}
+    again = {aim_of(SECRET): noted(known, SECRET, 6.0, generation=5)}
+    assert trouble([SECRET], under(again, 5), 6.0) is not None
+    refused = {aim_of(SECRET): noted(None, SECRET, 0.0, Refusal(REFUSED), 1)}
+    assert under(refused, 2) == refused, "the cluster refuses it, whatever the edit"
 
 
 def test_finalizer_has_its_pauses_and_nothing_is_made_before_it():

@@ -84,6 +84,32 @@ def test_state_is_said_without_many_writes_and_not_after_its_end(stuck: Stuck) -
     run_virtual(play(stuck))
 
 
+async def edit_for_a_minute() -> None:
+    """A class comes and goes with each edit, so the operator makes and removes the same object over and over."""
+    cluster = FakeCluster()
+    running = asyncio.create_task(cluster.run())
+    release = VirtualRelease(cluster, "operators")
+    release.start()
+    try:
+        cluster.create(manifest(NAME))
+        await until(lambda: (cluster.topology or {}).get("status", {}).get("phase") == "Running", SAID_SECONDS, "runs", cluster)
+        await asyncio.sleep(60.0)
+        before = conditions(cluster)
+        for edit in range(90):
+            classes = [{"name": "large", "replicas": 2}, {"name": f"small{edit % 2}", "replicas": 1}]
+            cluster.edit({"spec": {"executors": classes, "trigger": {"interval": f"{edit + 1}s"}}})
+            await asyncio.sleep(0.7)
+            assert conditions(cluster)["Degraded"][1] != DegradedReason.CONTESTED, f"edit {edit}"
+        await until(lambda: conditions(cluster) == before, 60.0, f"all is as before, {before}", cluster)
+    finally:
+        await release.stop()
+        running.cancel()
+
+
+def test_edits_of_the_user_are_no_fight_and_the_last_one_is_done_in_a_minute() -> None:
+    run_virtual(edit_for_a_minute())
+
+
 def test_every_reason_is_of_a_state_or_passes() -> None:
     every = {*ReadyReason, *BalancedReason, *ReconfiguringReason, *DegradedReason, *MutatedReason}
     assert {reason for _, reason in (stuck.says for stuck in STATES)} == every - PASSING

@@ -47,6 +47,7 @@ LEFT_TO_THE_OPERATOR = re.compile(
     "form a cycle|found the alias|columns, grouping.key has|with emit: tuples|as late|expected a sink whose input"
     "|the schema is empty|expected a column or `expression AS name`|takes 2 or more"
     "|found 1, expected columns|expected a text, number, true or false|only a shell|installed: |each column of the key once"
+    "|a day that one of its months has"
 )
 
 # Messages of the schema itself are the API server's own; the policy has one message for a whole list or mapping.

@@ -76,6 +76,18 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
         Cron.parse(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 0 31 2 *", "0 0 30-31 2 *", "0 0 29 2 *", "0 0 31 2,3 *", "0 0 31 2 1", "0 0 31 4,6,9,11 *", "0 0 */31 2 *",
+        "0 0 31 2 */2", "0 0 * 2 6",
+    ],
+)  # fmt: skip
+def test_schedule_of_no_day_has_no_time_in_nine_years(text: str) -> None:
+    now = datetime(2031, 1, 1, tzinfo=UTC).timestamp()
+    assert Cron.parse(text).is_of_no_day == (Cron.parse(text).newest(now - 9 * 365 * 86_400, now) is None)
+
+
 @given(st.from_regex(CRON_PATTERN, fullmatch=True))
 def test_whatever_the_pattern_takes_has_a_meaning(text: str) -> None:
     for numbers, (least, most) in zip(Cron.parse(text).fields, BOUNDS, strict=True):

@@ -36,7 +36,7 @@ from streamtopology.topology import (
     parse,
     to_manifest,
 )
-from streamtopology.topology.cron import CRON_PATTERN
+from streamtopology.topology.cron import CRON_PATTERN, Cron
 from streamtopology.topology.groupings import GROUPINGS
 from streamtopology.topology.schema import to_ddl
 
@@ -55,7 +55,9 @@ _json = st.recursive(
     lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=8), values, max_size=3),
     max_leaves=6,
 )
-_schedules = st.from_regex(CRON_PATTERN, fullmatch=True).filter(lambda text: len(text) <= 200)
+_schedules = st.from_regex(CRON_PATTERN, fullmatch=True).filter(
+    lambda text: len(text) <= 200 and not Cron.parse(text).is_of_no_day
+)
 _snapshots = st.builds(SnapshotSchedule, _schedules, st.just("s3://b/c"), st.none() | st.integers(1, 1000))
 _options = st.dictionaries(st.text(min_size=1, max_size=8).filter(lambda name: name != "emit"), _json, max_size=2)
 _keys = st.lists(_columns, min_size=2, max_size=2, unique=True).map(tuple)

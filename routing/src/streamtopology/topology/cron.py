@@ -18,6 +18,8 @@ _FIELDS = (
     ("0?[1-9]|1[0-2]", 1, 12),
     ("[0-6]", 0, 6),
 )
+# The most days that each month may have.
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _PARTS = [rf"([*]|({number})(-({number}))?)(/[1-9][0-9]?)?" for number, _, _ in _FIELDS]
 CRON_PATTERN = " ".join(f"{part}(,{part})*" for part in _PARTS)
 CRON_EXPECTED = "a time in UTC as cron writes it: minute, hour, day of month, month, day of week (0 is Sunday), as 30 3 * * *"
@@ -38,6 +40,12 @@ class Cron:
         given = text.split(" ")
         fields = (_numbers(field, least, most) for field, (_, least, most) in zip(given, _FIELDS, strict=True))
         return Cron(tuple(fields), not given[2].startswith("*") and not given[4].startswith("*"))
+
+    @property
+    def is_of_no_day(self) -> bool:
+        """True if no month has a day of the schedule, as of 31 February."""
+        _, _, days, months, _ = self.fields
+        return not self.is_either_day and all(min(days) > _DAYS[month - 1] for month in months)
 
     def newest(self, after: float, until: float) -> float | None:
         """The last time of the schedule that is after `after` and not after `until`, in seconds since 1970, if any."""

@@ -10,7 +10,7 @@ from typing import cast, get_args
 from streamtopology.topology import other_words
 from streamtopology.topology.autoscaling import read_autoscale
 from streamtopology.topology.checks import check
-from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN
+from streamtopology.topology.cron import CRON_EXPECTED, CRON_PATTERN, Cron
 from streamtopology.topology.groupings import DEFAULT_POLICY, KEYLESS_POLICY
 from streamtopology.topology.limits import (
     LEAST_STORAGE,
@@ -350,6 +350,8 @@ def _snapshots(place: Place) -> SnapshotSchedule:
     schedule, keep = given["schedule"].text(CRON_EXPECTED), given["keep"]
     if schedule and not re.fullmatch(CRON_PATTERN, schedule):
         given["schedule"].expected(CRON_EXPECTED)
+    elif schedule and Cron.parse(schedule).is_of_no_day:
+        given["schedule"].expected("a day that one of its months has")
     to = (_checkpoint(given["to"]) or "") if given["to"].present else given["to"].text(PLACE_EXPECTED)
     if to and not to.startswith(("/", "file:///", "s3:")):
         given["to"].expected(PLACE_EXPECTED)

@@ -33,7 +33,8 @@ class Attempts:
     """The number of times in a row that the same step was taken at an object, and the last time, in seconds since 1970.
 
     `refused`: the number of times in a row that it was refused, 0 if it went well the last time. `refusal`: (reason,
-    sentence) of the last time, None while that need not be reported. `text`: the step, for people.
+    sentence) of the last time, None while that need not be reported. `text`: the step, for people. `generation`: of the
+    topology, the last time.
     """
 
     step: str
@@ -42,6 +43,7 @@ class Attempts:
     refusal: tuple[str, str] | None = None
     refused: int = 0
     text: str = ""
+    generation: int = 0
 
     @property
     def due(self) -> float:
@@ -85,14 +87,22 @@ class Refusal:
     tries: int = 1
 
 
-def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | None = None) -> Attempts:
-    """The attempts of a kind at an object after one more."""
+def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | None = None, generation: int = 0) -> Attempts:
+    """The attempts of a kind at an object after one more, under a generation of the topology."""
     same = known if known is not None and known.step == step.content else Attempts(step.content, 0, now)
     if refusal is None:
-        return Attempts(step.content, same.count + 1, now, text=str(step))
+        return Attempts(step.content, same.count + 1, now, text=str(step), generation=generation)
     refused = same.refused + 1
     problem = refusal.problem if refused >= refusal.tries else None
-    return Attempts(step.content, same.count + 1, now, problem, refused, str(step))
+    return Attempts(step.content, same.count + 1, now, problem, refused, str(step), generation)
+
+
+def under(known: Known, generation: int) -> dict[Aim, Attempts]:
+    """Without what went well under another generation of the topology.
+
+    A class that an edit takes away and the next one brings back is made anew each time, and nobody else is at work.
+    """
+    return {aim: before for aim, before in known.items() if before.refused or before.generation == generation}
 
 
 def kept(known: Known, now: float) -> dict[Aim, Attempts]:

@@ -23,7 +23,7 @@ from streamtopology.contract.reasons import ReroutingTrigger
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide import events, status
 from streamtopology.k8s.decide.answers import Reading
-from streamtopology.k8s.decide.attempts import Aim, Attempts, Away, Refusal, aim_of, kept, noted
+from streamtopology.k8s.decide.attempts import Aim, Attempts, Away, Refusal, aim_of, kept, noted, under
 from streamtopology.k8s.decide.decision import Decision, decide
 from streamtopology.k8s.decide.observation import Observation, manifest_text, read_topology
 from streamtopology.k8s.decide.owned_objects import ObservedRoutingMap, Pod
@@ -298,7 +298,7 @@ class Reconciler:
             objects,
             self._scraper.answer(key),
             self._clock(),
-            self._attempts.get(key, {}),
+            under(self._attempts.get(key, {}), int(manifest["metadata"]["generation"])),
             self._not_created.reasons(key),
             self._upgrade_turns.has_reached(key),
             self._rival(key, manifest),
@@ -331,7 +331,7 @@ class Reconciler:
         failpoints.point("after-intent")
         refused: list[ApiError | NameTakenError] = []
         resizes: list[ResizeRefusedError] = []
-        attempts = self._attempts[key] = kept(self._attempts.get(key, {}), self._clock())
+        attempts = self._attempts[key] = kept(seen.attempts, self._clock())
         for step in decision.steps:
             log.info("%s: %s", key, step)
             self._write_limit.spend(key, len(seen.objects))
@@ -352,7 +352,7 @@ class Reconciler:
                 self._moved.add(key)
                 if changed is not None:
                     self._took(key, changed)
-            attempts[aim_of(step)] = noted(attempts.get(aim_of(step)), step, self._clock(), problem)
+            attempts[aim_of(step)] = noted(attempts.get(aim_of(step)), step, self._clock(), problem, seen.generation)
             if problem is not None and (isinstance(step, Finalizer) or is_busy(refused)):
                 break
         if resizes and (manifest := self._manifests.get(key)) is not None:
