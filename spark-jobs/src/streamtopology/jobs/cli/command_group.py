@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -20,8 +21,9 @@ LAB_COMMANDS = ("bench", "demo", "reproduce", "sample-data", "simulate")
 Added = Mapping[str, EntryPoint]
 
 
+@cache
 def commands_added() -> Added:
-    """The commands that the installed distributions add, by name."""
+    """The commands that the installed distributions add, by name. Looking for them reads the metadata of each one."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
