@@ -26,6 +26,7 @@ from streamtopology.k8s.decide.conditions import completion, is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.own_fields import Differences, differences
+from streamtopology.k8s.decide.owned_objects import OwnedObject
 from streamtopology.k8s.decide.resizing import mutated, outdated, replacements, resizes
 from streamtopology.k8s.decide.revisions import (
     Revision,
@@ -146,6 +147,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         *secret,
         *rollout.steps,
         *applied,
+        *_adoptions(seen, [*lasting, *workloads], rollout.steps),
         *_removed_classes(seen, topology, patience),
         *resizes(seen, topology, contents),
         *replacements(seen, topology, replaced),
@@ -275,6 +277,23 @@ def _mutated(seen: Observation, wanted: list[Object]) -> tuple[str, ...]:
         if (found := _compared(seen, body)) is not None
         for change in found.mutated
     )
+
+
+def _adoptions(seen: Observation, wanted: list[Object], published: tuple[Step, ...]) -> list[Step]:
+    """Own what a deleted topology of this name has left and this one does not want: it then goes as our own does.
+
+    What it wants is adopted as it is applied. The version says that nobody else has come to own it meanwhile.
+    """
+    applied = {(body["kind"], body["metadata"]["name"]) for body in wanted} | {step.place for step in published}
+    return [
+        Patch(names.BY_KIND[left.kind], left.name, {"metadata": _owner_of(seen, left)}, "own what a former topology has left")
+        for left in seen.orphans
+        if (left.kind, left.name) not in applied
+    ]
+
+
+def _owner_of(seen: Observation, left: OwnedObject) -> Object:
+    return {"uid": left.uid, "resourceVersion": str(left.version), "ownerReferences": [seen.owner.reference()]}
 
 
 def _removed_classes(seen: Observation, topology: Topology, patience: Patience) -> list[Step]:
