@@ -184,6 +184,24 @@ def test_error_500_to_three_writes_in_a_row_is_reported_and_stops_nothing_else(
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
+@pytest.mark.parametrize("label", ["instance=else", "instance-", "managed-by=else"])
+def test_label_of_ours_that_somebody_changes_is_put_back_without_another_list(
+    topologies: Topologies, operator: OperatorThread, api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, label: str
+):
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        driver = topologies.driver_pods("flow")
+        late(monkeypatch, topologies.namespace)
+        change = ("label", "deployment", "flow-driver", f"app.kubernetes.io/{label}", "--overwrite")
+        api_server.kubectl("-n", topologies.namespace, *change)
+        eventually(lambda: "flow-driver" in topologies.left_of("flow"), 120)
+        deployment: Any = topologies.apps.read_namespaced_deployment("flow-driver", topologies.namespace)
+        assert deployment.metadata.labels["app.kubernetes.io/managed-by"] == "streamtopology-operator"
+        eventually(lambda: settled(topologies, 1), 120)
+        assert topologies.driver_pods("flow") == driver
+
+
 def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers):
     """The effect of a lost lease for a moment: both act, by server-side apply under the same name."""
     with an_operator(api_server, (topologies.namespace,), drivers), an_operator(api_server, (topologies.namespace,), drivers):
