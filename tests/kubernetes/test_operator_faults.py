@@ -184,6 +184,30 @@ def test_error_500_to_three_writes_in_a_row_is_reported_and_stops_nothing_else(
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
+@pytest.mark.parametrize("kind", ["deployment", "service"])
+def test_object_that_a_foreign_finalizer_holds_is_named_and_made_again_when_it_is_gone(
+    topologies: Topologies, operator: OperatorThread, api_server: ApiServer, kind: str
+):
+    def kubectl(*arguments: str) -> str:
+        return api_server.kubectl("-n", topologies.namespace, *arguments)
+
+    def hold(finalizers: str) -> None:
+        kubectl("patch", kind, "flow-driver", "--type=merge", "-p", f'{{"metadata": {{"finalizers": {finalizers}}}}}')
+
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        hold('["example.com/hold"]')
+        kubectl("delete", kind, "flow-driver", "--wait=false")
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "BeingDeleted"), 120)
+        [message] = {text for _, reason, text in topologies.events("flow") if reason == "BeingDeleted"}
+        assert message.endswith("flow-driver is being deleted and waits for example.com/hold")
+        hold("null")
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("False", "AsExpected"), 120)
+        eventually(lambda: settled(topologies, 1), 120)
+        assert not {"Contested"} & topologies.reasons("flow")
+
+
 @pytest.mark.parametrize("label", ["instance=else", "instance-", "managed-by=else"])
 def test_label_of_ours_that_somebody_changes_is_put_back_without_another_list(
     topologies: Topologies, operator: OperatorThread, api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, label: str

@@ -248,9 +248,15 @@ def _unwanted_budget(seen: Observation, settings: Settings) -> list[Step]:
 
 
 def _differing(seen: Observation, wanted: list[Object]) -> list[Step]:
-    """Apply steps for objects that are missing, have other content, or were changed by someone else."""
+    """Apply steps for objects that are missing, have other content, or were changed by someone else.
+
+    One that is being deleted is made again when it is gone: until then no write of ours would last.
+    """
     steps: list[Step] = []
     for body in wanted:
+        known = seen.objects.get((body["kind"], body["metadata"]["name"]))
+        if known is not None and known.deleting:
+            continue
         found = _compared(seen, body)
         if found is None:
             steps.append(Apply(body))

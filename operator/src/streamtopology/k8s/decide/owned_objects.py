@@ -30,8 +30,8 @@ Resources = tuple[float, int]
 class OwnedObject:
     """Any owned object. `owner`: uid of its controller, "" if it has none; `content`: digest of the content applied last;
     `values`: those of our fields (own_fields.py), of kinds in `COMPARED` and of pods; `version`: for order only.
-    `is_orphan`: a topology's operator has made it, and nobody owns it. `differences`: by the content that they were compared
-    with, which each decision asks for.
+    `held_by`: the finalizers that its deletion waits for. `is_orphan`: a topology's operator has made it, and nobody owns it.
+    `differences`: by the content that they were compared with, which each decision asks for.
     """
 
     kind: str
@@ -42,8 +42,14 @@ class OwnedObject:
     content: str = ""
     values: str = "{}"
     deleting: bool = False
+    held_by: tuple[str, ...] = ()
     is_orphan: bool = False
     differences: dict[str, Differences] = field(default_factory=dict[str, Differences], compare=False, repr=False)
+
+    @property
+    def held(self) -> str:
+        """The sentence for an object whose deletion waits; empty for another."""
+        return f"{self.kind} {self.name} is being deleted and waits for {', '.join(self.held_by)}" if self.held_by else ""
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,7 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         "content": annotations.get(names.CONTENT, ""),
         "values": _values(body),
         "deleting": "deletionTimestamp" in metadata,
+        "held_by": tuple(metadata.get("finalizers") or ()) if "deletionTimestamp" in metadata else (),
         "is_orphan": _is_orphan(metadata),
     }
     match body["kind"]:
