@@ -184,6 +184,32 @@ def test_error_500_to_three_writes_in_a_row_is_reported_and_stops_nothing_else(
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
 
 
+def test_immutable_routing_is_told_once_with_the_way_out(
+    topologies: Topologies, operator: OperatorThread, drivers: FakeDrivers
+):
+    key = (topologies.namespace, "flow")
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        topologies.core.patch_namespaced_config_map("flow-routing", topologies.namespace, {"immutable": True})
+        topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 120)
+        asked = drivers.asked[key]
+        eventually(lambda: drivers.asked[key] > asked + 20, 120)
+        assert counted(topologies, "Scaling") == 1
+        [message] = {text for _, reason, text in topologies.events("flow") if reason == "ApplyRefused"}
+        assert message.endswith("somebody has made it immutable; delete the ConfigMap flow-routing, it is written anew")
+        topologies.core.delete_namespaced_config_map("flow-routing", topologies.namespace)
+        eventually(lambda: settled(topologies, 2), 120)
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def counted(topologies: Topologies, reason: str) -> int:
+    """How often an event of this reason was posted."""
+    events: Any = topologies.core.list_namespaced_event(topologies.namespace, field_selector=f"reason={reason}")
+    return sum(event.count for event in events.items)
+
+
 @pytest.mark.parametrize("kind", ["deployment", "service"])
 def test_object_that_a_foreign_finalizer_holds_is_named_and_made_again_when_it_is_gone(
     topologies: Topologies, operator: OperatorThread, api_server: ApiServer, kind: str

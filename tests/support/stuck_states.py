@@ -382,6 +382,11 @@ STATES = [
         ("Degraded", D.APPLY_REFUSED),
         refused("delete Pod", 403, "Forbidden", applied(executors=[{**LARGE, "memory": "2Gi"}, SMALL])),
     ),
+    Stuck(
+        "immutable routing",
+        ("Degraded", D.APPLY_REFUSED),
+        refused("apply ConfigMap", 422, "Invalid", applied(executors=[{**LARGE, "replicas": 3}, SMALL])),
+    ),
     Stuck("held by a finalizer", ("Degraded", D.BEING_DELETED), held, let_go),
     Stuck("contested", ("Degraded", D.CONTESTED), contested),
     Stuck("two writers", ("Degraded", D.REPLICAS_CONTESTED), quarrel, spec=ONE_CLASS),

@@ -20,7 +20,7 @@ from streamtopology.k8s.decide import attempts, evictions, lost_nodes, spark_sec
 from streamtopology.k8s.decide.altered_pods import altered_pods
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
-from streamtopology.k8s.decide.attempts import allowed, trouble
+from streamtopology.k8s.decide.attempts import allowed, is_repeated, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
 from streamtopology.k8s.decide.conditions import completion, is_completed
 from streamtopology.k8s.decide.events import events_of
@@ -169,8 +169,9 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
             *mutated(seen, topology, contents, newest),
         ),
     )
+    begun = () if is_repeated(rollout.steps or applied, seen.attempts, seen.now) else rollout.events
     events = dict.fromkeys(
-        (*rollout.events, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))
+        (*begun, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))
     )  # a withdrawn epoch is also a condition
     decision = _decision(seen, topology, tuple(steps), tuple(events), reported, settings)
     return replace(decision, waits=waits)
