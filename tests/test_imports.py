@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "jobs.local.supervisor": "",
     "jobs.observe": "numpy",
     "jobs.operators": "numba numpy pyarrow",
+    "jobs.operators.processors": "numpy pandas pyarrow pyspark",
     "jobs.plan": "numpy pyarrow",
     "jobs.pods": "kubernetes urllib3",
     "jobs.pods.executor": "",
