@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas  # noqa: F401 - pyarrow would import it in each fork
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
@@ -232,13 +233,15 @@ def test_constraint_of_the_table_is_named_without_a_backtrace(tmp_path: Path) ->
     sink = open_sink(sink_at(out), WRITER)
     sink.publish(0, staged(tmp_path, 0))
     DeltaTable(str(out)).alter.add_constraint({"small": "n < 5"})
-    with pytest.raises(SinkError, match=r"sink 'out': table .*/out: .*1 rows failed validation check\.$"):
+    with pytest.raises(
+        SinkError, match=r"sink 'out': table .*/out: .*1 rows failed validation check\. Preview of invalid data:$"
+    ):
         sink.publish(1, staged(tmp_path, 9))
 
 
 # --- deaths
 
-BATCHES = 12
+BATCHES = 6
 
 
 def life(folder: Path, crash_at: str | None) -> None:
@@ -255,9 +258,8 @@ def life(folder: Path, crash_at: str | None) -> None:
 
 
 def test_a_death_before_or_after_any_commit_of_the_table_costs_nothing(tmp_path: Path) -> None:
-    for point in ("commit.written", "sink.publishing", "sink.published"):
-        for nth in (1, 2, 3):
-            assert killed_in(lambda point=point, nth=nth: life(tmp_path, f"{point}:{nth}")) or nth > 1
+    for point in ("sink.publishing", "sink.published", "sink.publishing:2", "sink.published:2"):
+        assert killed_in(lambda point=point: life(tmp_path, point))
     assert not killed_in(lambda: life(tmp_path, None))
 
     def read() -> None:

@@ -7,9 +7,11 @@ write to the table, too. They may append, delete and compact: then our commit is
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ _APPLICATION, _BATCH, _END = "streamtopology.sink", "streamtopology.batch", "str
 _KEPT_COMMITS = 1000
 # Tries of a commit, each on the newest version of a table that others change.
 _TRIES = 10
+_COLOURS = re.compile(r"\x1b\[\d*m")
+_BACKTRACE = re.compile(r"\d+: ")
 
 
 def partitions(sink: topology.Sink) -> list[str]:
@@ -64,10 +68,13 @@ class DeltaPlace:
     def table(self) -> DeltaTable | None:
         """The newest version; None without any. It is read anew each time: a table may be deleted and made again."""
         from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
 
         with self.asked():
-            is_there = DeltaTable.is_deltatable(self._uri, self._options)
-            return DeltaTable(self._uri, storage_options=self._options) if is_there else None
+            try:  # `is_deltatable` would keep all threads of this process waiting for the server's answer
+                return DeltaTable(self._uri, storage_options=self._options)
+            except TableNotFoundError:
+                return None
 
     def make(self, schema: pa.Schema) -> None:
         """Make the table, without rows: a table that a commit with rows makes does not refuse the same batch again."""
@@ -98,8 +105,13 @@ class DeltaPlace:
         try:
             yield
         except Exception as error:
-            why = str(error).partition("\n")[0]
-            raise SinkError(f"sink {self._sink.name!r}: {self.where}: {why}") from error
+            raise SinkError(f"sink {self._sink.name!r}: {self.where}: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The message of delta-rs in one line, without its colours, its table of rows, and the backtrace that some errors have."""
+    lines = [_COLOURS.sub("", line).strip(" \t↳") for line in str(error).splitlines()]
+    return " ".join(takewhile(lambda line: line and not _BACKTRACE.match(line), lines))
 
 
 class DeltaSink:
@@ -159,9 +171,10 @@ class DeltaSink:
 
         if found := [*self._place.differences(table, rows.schema)]:
             raise SinkError(f"sink {self._name!r}: {self._place.where} was changed meanwhile: {'; '.join(found)}")
-        for field in pa.schema(table.schema().to_arrow()):
-            if field.name not in rows.column_names:
-                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        wanted = pa.schema(table.schema().to_arrow())
+        absent = pa.nulls(rows.num_rows)
+        columns_ = [rows[name] if name in rows.column_names else absent for name in wanted.names]
+        rows = pa.table([column.cast(kind) for column, kind in zip(columns_, wanted.types, strict=True)], wanted)
         noted = {_APPLICATION: self._application, _BATCH: str(batch)} | ({} if end is None else {_END: end})
         number = Transaction(self._application, batch, int(time.time() * 1000))
         properties = CommitProperties(custom_metadata=noted, app_transactions=[number])
@@ -169,5 +182,5 @@ class DeltaSink:
             try:
                 write_deltalake(table, rows, mode="append", commit_properties=properties)
             except CommitFailedError as error:
-                return str(error).partition("\n")[0]
+                return _cause(error)
         return None

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.dictionaries import decoded_type
-from streamtopology.jobs.connectors.sinks.takes import LISTS, names_twice, twice_in_structs
+from streamtopology.jobs.connectors.sinks.takes import names_twice, twice_in_structs
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_date32,
 )  # fmt: skip
-_DIGITS = 38
+# Not views: Arrow's cast of them to lists is wrong.
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _UNIT = "us"
 # Delta has no such names unless a table maps them, which delta-rs does not write.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
@@ -28,13 +29,13 @@ def refuses(kind: pa.DataType) -> str | None:
     if pa.types.is_timestamp(kind):
         return None if kind.unit == _UNIT else f"Delta has times in microseconds alone; {_CAST}"
     if pa.types.is_decimal(kind):
-        fits = 0 <= kind.scale <= kind.precision <= _DIGITS
-        return None if fits else f"Delta has decimals of at most {_DIGITS} digits, with scales from 0 on; {_CAST}"
+        fits = pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision
+        return None if fits else f"Delta has decimal128 alone, with scales from 0 on; {_CAST}"
     if pa.types.is_struct(kind) and kind.num_fields == 0:
         return "Delta has no struct without fields; leave it out, or give it one"
     if twice := twice_in_structs(kind):
         return f"{twice}; rename one"
-    made_of_parts = (*LISTS, pa.types.is_struct, pa.types.is_map)
+    made_of_parts = (*_LISTS, pa.types.is_struct, pa.types.is_map)
     has = any(is_of(kind) for is_of in (*_PLAIN, *_TEXTS, *_BYTES, *made_of_parts))
     return None if has else f"Delta has no such type; {_CAST}"
 
@@ -62,7 +63,7 @@ def stored(kind: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(field.name, stored(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(stored(kind.key_type), stored(kind.item_type))
-    if any(is_list(kind) for is_list in LISTS):
+    if any(is_list(kind) for is_list in _LISTS):
         return pa.list_(stored(kind.value_type))
     if pa.types.is_timestamp(kind):
         return pa.timestamp(_UNIT, None if kind.tz is None else "UTC")
