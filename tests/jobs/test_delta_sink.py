@@ -20,6 +20,7 @@ from support.stages import Flow, manifest
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import BatchSink, SinkError, Writer, check, open_sink, written, written_batch
 from streamtopology.jobs.connectors.sinks.registry import takes
+from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.failpoints import arm
 
 WRITER = Writer(topology="flights", run="run-1")
@@ -64,6 +65,27 @@ def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
     assert written_batch(sink_at(out), WRITER, 3, "end 3") == str(out)
     assert written_batch(sink_at(out), WRITER, 4, "end 4") is None
     assert written(sink_at(out), WRITER) is None, "a fresh start deletes nothing there"
+
+
+@apart
+def test_batch_that_a_former_place_has_does_not_come_to_the_new_one(tmp_path: Path) -> None:
+    """Such as after a kill between the table's commit and the driver's note, and an edit of the path."""
+    flow = flow_to(tmp_path, "former")
+    flow.batch(s=pa.table({"n": pa.array([1], pa.int64()), "day": ["mon"]}))
+    edited = topology.parse(manifest_to(tmp_path, "new"))
+    Publisher.of(flow.checkpoint, edited, tmp_path).publish_again(flow.last, flow.topology)
+    assert numbers_in(tmp_path / "former") == [1]
+    assert not (tmp_path / "new").exists()
+
+
+@apart
+def test_table_in_a_bucket_without_credentials_here_is_left_to_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        monkeypatch.delenv(name, raising=False)
+    sink = sink_at("s3://b/out")
+    assert refusals(sink) == []
+    with pytest.raises(SinkError, match="sink 'out': path s3://b/out needs credentials in the environment of the driver: AWS_"):
+        open_sink(sink, WRITER)
 
 
 @apart
@@ -244,14 +266,24 @@ def test_constraint_of_the_table_is_named_without_a_backtrace(tmp_path: Path) ->
 BATCHES = 6
 
 
-def life(folder: Path, crash_at: str | None) -> None:
-    def sink(name: str, checkpoint: Any) -> BatchSink:
-        return open_sink(sink_at(folder / "out", partitionBy="day"), Writer("flow", checkpoint.run))
-
-    arm(crash_at)
+def manifest_to(folder: Path, table: str) -> dict[str, Any]:
     every = {"name": "all", "inputs": ["s"], "run": "filter", "with": {"where": "n % 5 < 4"}}
-    sinks = [{"name": "out", "input": "all", "format": "delta", "options": {"path": str(folder / "out")}}]
-    flow = Flow(folder, manifest([every], {"s": "n BIGINT, day STRING"}, sinks=sinks), sink=sink)
+    sinks = [{"name": "out", "input": "all", "format": "delta", "options": {"path": str(folder / table), "partitionBy": "day"}}]
+    return manifest([every], {"s": "n BIGINT, day STRING"}, sinks=sinks)
+
+
+def flow_to(folder: Path, table: str) -> Flow:
+    given = manifest_to(folder, table)
+
+    def sink(name: str, checkpoint: Any) -> BatchSink:
+        return open_sink(topology.parse(given).sinks[0], Writer("flow", checkpoint.run))
+
+    return Flow(folder, given, sink=sink)
+
+
+def life(folder: Path, crash_at: str | None) -> None:
+    arm(crash_at)
+    flow = flow_to(folder, "out")
     last = flow.checkpoint.last_commit()
     for batch in range(0 if last is None else last.spark_batch + 1, BATCHES):
         flow.batch(s=pa.table({"n": pa.array([batch], pa.int64()), "day": [f"d{batch % 2}"]}))
