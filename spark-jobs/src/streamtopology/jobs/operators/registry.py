@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, TypeGuard
 
 from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.operators.base import Operator
@@ -16,6 +18,9 @@ from streamtopology.jobs.operators.top_k import TopK
 from streamtopology.jobs.operators.window_aggregate import WindowAggregate
 from streamtopology.jobs.operators.window_join import WindowJoin
 from streamtopology.jobs.users_code.modules import LoadError, named_in
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 BUILTINS: Mapping[str, type[Operator]] = {
     "count": Count,
@@ -38,11 +43,15 @@ def load(run: str, base_dir: Path) -> type[Operator]:
     if ":" not in run:
         if run not in BUILTINS:
             raise LoadError(
-                f"run {run!r} is not a built-in operator; allowed: {', '.join(BUILTINS)}, or a class of your own as "
-                "module:Class or path/file.py:Class"
+                f"run {run!r} is not a built-in operator; allowed: {', '.join(BUILTINS)}, or a class of your own, or a "
+                "StatefulProcessor of PySpark, as module:Class or path/file.py:Class"
             )
         return BUILTINS[run]
     module, name, found = named_in(run, base_dir, "Class")
+    if _is_processor(found):
+        from streamtopology.jobs.operators.processors.operator import operator_of  # loads Spark's Python, as the class has
+
+        return operator_of(found)
     if not isinstance(found, type) or not issubclass(found, Operator):
         classes = sorted(key for key, value in vars(module).items() if _is_own_operator(value, module))
         raise LoadError(
@@ -50,6 +59,11 @@ def load(run: str, base_dir: Path) -> type[Operator]:
             f"streamtopology.api.Operator); found there: {', '.join(classes) or 'none'}"
         )
     return found
+
+
+def _is_processor(value: object) -> TypeGuard[type[StatefulProcessor]]:
+    spark = sys.modules.get("pyspark.sql.streaming.stateful_processor")
+    return isinstance(value, type) and spark is not None and issubclass(value, spark.StatefulProcessor)
 
 
 def _is_own_operator(value: object, module: ModuleType) -> bool:
