@@ -24,6 +24,7 @@ THIRD_PARTY = {
     "jobs.columnar": "duckdb numba numpy pyarrow",
     "jobs.connectors": "numpy pyarrow",
     "jobs.connectors.kafka_retry": "confluent_kafka",
+    "jobs.connectors.sinks.delta": "deltalake pyarrow",
     "jobs.connectors.sinks.function": "pyarrow pyspark",
     "jobs.connectors.sinks.kafka": "confluent_kafka pyarrow",
     "jobs.connectors.sources.descriptor_stream": "pyspark",
