@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streamtopology.k8s.decide.attempts import Refusal, aim_of, allowed, noted, trouble, under
+from support.operator_world import World
+
+from streamtopology.k8s.decide.attempts import Refusal, aim_of, allowed, is_repeated, noted, trouble, under
 from streamtopology.k8s.decide.steps import Finalizer, MakeSecret
 
 SECRET, FINALIZER = MakeSecret("flow-spark"), Finalizer(present=True)
@@ -37,3 +39,22 @@ def test_finalizer_has_its_pauses_and_nothing_is_made_before_it():
     assert allowed([FINALIZER, SECRET], known, 100.25) == ((), 0.25)
     assert allowed([FINALIZER, SECRET], known, 100.5) == ((FINALIZER, SECRET), None)
     assert allowed([SECRET, FINALIZER], known, 100.25) == ((SECRET,), 0.25)
+
+
+def test_step_that_was_refused_or_waits_tells_nothing_again():
+    refused = noted(None, SECRET, 100.0, Refusal(REFUSED))
+    waiting = noted(None, SECRET, 100.0)
+    for known, now, repeated in ((refused, 200.0, True), (waiting, 100.25, True), (waiting, 200.0, False)):
+        assert is_repeated([FINALIZER, SECRET], {aim_of(SECRET): known}, now) == repeated
+    assert not is_repeated([MakeSecret("other")], {aim_of(SECRET): refused}, 100.0)
+
+
+def test_change_that_the_cluster_refuses_is_told_once(world: World):
+    world.change(executors=[{"name": "large", "replicas": 3, "cpu": "400m", "memory": "1Gi"}])
+    first = world.decide()
+    assert [event.reason for event in first.events] == ["Scaling"]
+    for step in first.steps:
+        world.attempts[aim_of(step)] = noted(None, step, world.now, Refusal(("ApplyRefused", "it is immutable")))
+    for seconds in (0.0, 0.25, 60.0):
+        world.now += seconds
+        assert "Scaling" not in [event.reason for event in world.decide().events]

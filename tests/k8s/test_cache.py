@@ -141,3 +141,19 @@ def test_watches_that_are_ended_at_once_are_begun_again_after_a_pause(snapshots:
 
     asyncio.run(asyncio.wait_for(story(), 20))
     assert api.began[2] - api.began[0] > LEAST_SECONDS, "twice that, or the first was late"
+
+
+@pytest.mark.parametrize("other", ["else", None])
+def test_object_whose_label_somebody_changes_is_missing_at_its_topology_at_once(other: str | None):
+    """It is written again then, with its label: the next list would be seconds or minutes away."""
+    changed: list[TopologyKey] = []
+    cache = Cache(changed.append)
+    cache.note(job(5))
+    labelled = job(6)
+    labelled["metadata"]["labels"] = {**labelled["metadata"]["labels"], names.INSTANCE: other}
+    cache.note(labelled)
+    assert jobs(cache) == []
+    assert changed[:2] == [FLOW, FLOW]
+    cache.note(job(7))
+    assert jobs(cache) == [("first", False)]
+    assert cache.of(TopologyKey("space", "else")) == {}

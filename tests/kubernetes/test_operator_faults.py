@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 from streamtopology.k8s.io.api import REQUEST_SECONDS, Api, ApiAway
 from streamtopology.k8s.io.metrics import PREFIX
-from streamtopology.k8s.names import Kind
+from streamtopology.k8s.names import Kind, labels
 
 AWAY_SECONDS = 60
 
@@ -182,6 +182,77 @@ def test_error_500_to_three_writes_in_a_row_is_reported_and_stops_nothing_else(
             eventually(lambda: topologies.driver_pods("flow"))
         eventually(lambda: settled(topologies, 1), 120)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def test_immutable_routing_is_told_once_with_the_way_out(
+    topologies: Topologies, operator: OperatorThread, drivers: FakeDrivers
+):
+    key = (topologies.namespace, "flow")
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        topologies.core.patch_namespaced_config_map("flow-routing", topologies.namespace, {"immutable": True})
+        topologies.change("flow", executors=[{**LARGE, "replicas": 3}, SMALL])
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "ApplyRefused"), 120)
+        asked = drivers.asked[key]
+        eventually(lambda: drivers.asked[key] > asked + 20, 120)
+        assert counted(topologies, "Scaling") == 1
+        [message] = {text for _, reason, text in topologies.events("flow") if reason == "ApplyRefused"}
+        assert message.endswith("somebody has made it immutable; delete the ConfigMap flow-routing, it is written anew")
+        topologies.core.delete_namespaced_config_map("flow-routing", topologies.namespace)
+        eventually(lambda: settled(topologies, 2), 120)
+        assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def counted(topologies: Topologies, reason: str) -> int:
+    """How often an event of this reason was posted."""
+    events: Any = topologies.core.list_namespaced_event(topologies.namespace, field_selector=f"reason={reason}")
+    return sum(event.count for event in events.items)
+
+
+@pytest.mark.parametrize("kind", ["deployment", "service"])
+def test_object_that_a_foreign_finalizer_holds_is_named_and_made_again_when_it_is_gone(
+    topologies: Topologies, operator: OperatorThread, api_server: ApiServer, kind: str
+):
+    def kubectl(*arguments: str) -> str:
+        return api_server.kubectl("-n", topologies.namespace, *arguments)
+
+    def hold(finalizers: str) -> None:
+        kubectl("patch", kind, "flow-driver", "--type=merge", "-p", f'{{"metadata": {{"finalizers": {finalizers}}}}}')
+
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        hold('["example.com/hold"]')
+        kubectl("delete", kind, "flow-driver", "--wait=false")
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "BeingDeleted"), 120)
+        [message] = {text for _, reason, text in topologies.events("flow") if reason == "BeingDeleted"}
+        assert message.endswith("flow-driver is being deleted and waits for example.com/hold")
+        hold("null")
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("False", "AsExpected"), 120)
+        eventually(lambda: settled(topologies, 1), 120)
+        assert not {"Contested"} & topologies.reasons("flow")
+
+
+def labels_of_driver(topologies: Topologies) -> dict[str, str]:
+    found: Any = topologies.apps.read_namespaced_deployment("flow-driver", topologies.namespace)
+    return found.metadata.labels
+
+
+@pytest.mark.parametrize("label", ["instance=else", "instance-", "managed-by=else"])
+def test_label_of_ours_that_somebody_changes_is_put_back_without_another_list(
+    topologies: Topologies, operator: OperatorThread, api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, label: str
+):
+    with operator:
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        driver = topologies.driver_pods("flow")
+        late(monkeypatch, topologies.namespace)
+        change = ("label", "deployment", "flow-driver", f"app.kubernetes.io/{label}", "--overwrite")
+        api_server.kubectl("-n", topologies.namespace, *change)
+        eventually(lambda: labels("flow", "driver").items() <= labels_of_driver(topologies).items(), 120)
+        eventually(lambda: settled(topologies, 1), 120)
+        assert topologies.driver_pods("flow") == driver
 
 
 def test_two_operators_at_once_do_the_same_and_not_twice(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers):

@@ -26,6 +26,7 @@ from streamtopology.k8s.decide.owned_objects import Pod, owned_object
 from streamtopology.k8s.decide.steps import Apply, Delete, Finalizer, MakeSecret, Patch, Resize, Step
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.io.apply import ResizeRefusedError, refused_in
+from streamtopology.k8s.io.topology_body import orphans_among, owned_by
 from streamtopology.k8s.resources.access import spark_secret
 from streamtopology.k8s.settings import Settings
 from streamtopology.topology import Level, Topology, difference, format_cpu, format_memory
@@ -119,7 +120,7 @@ class World:
         answer = None
         if self.driver is not None:
             answer = Answer(self.driver.pod, self.stats(), self.judgement, self.scaling, self.silence, self.gains)
-        objects = {key: owned_object(body) for key, body in self.objects.items()}
+        there = {key: owned_object(body) for key, body in self.objects.items()}
         routing = self.objects.get(("ConfigMap", f"{self.manifest['metadata']['name']}-routing"))
         running = read(routing["data"]["topology"]) if routing else None
         manifest = copy.deepcopy(self.manifest)
@@ -127,13 +128,14 @@ class World:
             manifest,
             read(manifest_text(manifest)),
             running if isinstance(running, Topology) else None,
-            objects,
+            owned_by(self.manifest["metadata"]["uid"], there),
             answer,
             self.now,
             not_created=self.not_created,
             reached=self.reached,
             attempts=self.attempts,
             evicted=tuple(self.evicted),
+            orphans=orphans_among(there),
         )
 
     def decide(self) -> Decision:

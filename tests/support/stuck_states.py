@@ -237,6 +237,17 @@ def contested(stage: Stage) -> None:
     stage.goes_on(change, 1.0)
 
 
+def held(stage: Stage) -> None:
+    """Somebody deletes a service that a finalizer of somebody else keeps."""
+    body = copy.deepcopy(stage.cluster.objects["Service", DRIVER])
+    body["metadata"] |= {"finalizers": ["example.com/hold"], "deletionTimestamp": format_time(now())}
+    stage.cluster.put(body)
+
+
+def let_go(stage: Stage) -> None:
+    stage.cluster.note("DELETED", stage.cluster.objects.pop(("Service", DRIVER)))
+
+
 def quarrel(stage: Stage) -> None:
     """An HPA and a GitOps controller."""
     numbers = iter([3, 6] * 100)
@@ -371,6 +382,12 @@ STATES = [
         ("Degraded", D.APPLY_REFUSED),
         refused("delete Pod", 403, "Forbidden", applied(executors=[{**LARGE, "memory": "2Gi"}, SMALL])),
     ),
+    Stuck(
+        "immutable routing",
+        ("Degraded", D.APPLY_REFUSED),
+        refused("apply ConfigMap", 422, "Invalid", applied(executors=[{**LARGE, "replicas": 3}, SMALL])),
+    ),
+    Stuck("held by a finalizer", ("Degraded", D.BEING_DELETED), held, let_go),
     Stuck("contested", ("Degraded", D.CONTESTED), contested),
     Stuck("two writers", ("Degraded", D.REPLICAS_CONTESTED), quarrel, spec=ONE_CLASS),
     Stuck("name taken", ("Degraded", D.NAME_TAKEN), name_taken, name_free),

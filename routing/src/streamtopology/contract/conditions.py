@@ -82,6 +82,7 @@ class DegradedReason(Documented):
     APPLY_REFUSED = "ApplyRefused", "the API server refuses an object"
     CONTESTED = "Contested", "somebody keeps changing an object back"
     REPLICAS_CONTESTED = "ReplicasContested", "two writers change spec.autoscale.replicas back and forth"
+    BEING_DELETED = "BeingDeleted", "an object of the topology is being deleted and waits for a finalizer"
     NAME_TAKEN = "NameTaken", "an object with the name of one of ours exists and is not the topology's"
     TOPOLOGY_REFUSED = "TopologyRefused", "the driver did not take the topology"
     EPOCH_REFUSED = "EpochRefused", "the driver did not take the epoch"

@@ -128,6 +128,12 @@ def allowed(steps: Iterable[Step], known: Known, now: float) -> tuple[tuple[Step
     return tuple(taken), min(delays, default=None)
 
 
+def is_repeated(steps: Iterable[Step], known: Known, now: float) -> bool:
+    """True if one of these steps was refused before, or has to wait: what they begin has been told."""
+    found = (before for step in steps if (before := _same(step, known)) is not None)
+    return any(before.refused > 0 or before.due > now for before in found)
+
+
 def trouble(steps: Iterable[Step], known: Known, now: float) -> tuple[str, str] | None:
     """(reason, sentence) of the first step that is refused, or else taken back again and again; None where all go well."""
     found = [before for step in steps if (before := _same(step, known)) is not None]

@@ -57,6 +57,9 @@ _RESIZES = {
     "Error": DegradedReason.RESIZE_ERROR,
 }
 
+# Kinds whose objects Kubernetes itself holds while it deletes them.
+_BY_OTHERS = (names.POD.kind, names.JOB.kind)
+
 # Reasons of Ready=False that are faults.
 ALARMING = frozenset(
     {
@@ -186,7 +189,8 @@ def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
     if pod is None and seen.driver is not None and seen.driver.failure:
         return ReadyReason.DRIVER_NOT_CREATED, f"the cluster does not create the driver's pod: {seen.driver.failure}"
     if pod is None:
-        return ReadyReason.DRIVER_STARTING, "the driver's pod has not been created yet"
+        former = next((f": {each.held}" for each in seen.drivers if each.held), "")
+        return ReadyReason.DRIVER_STARTING, f"the driver's pod has not been created yet{former}"
     if trouble := pod_trouble(pod):
         return trouble
     if not pod.ready and (former := _evicted(seen, "driver")):
@@ -292,6 +296,8 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         yield DegradedReason.API_FAILING, text
     if stats is not None and stats.refused is not None and stats.refused.epoch is None:
         yield DegradedReason.TOPOLOGY_REFUSED, f"the driver keeps its former topology: {stats.refused.why}"
+    if held := [each.held for each in seen.objects.values() if each.held and each.kind not in _BY_OTHERS]:
+        yield DegradedReason.BEING_DELETED, "; ".join(held)
     ready_epoch = routing.epoch if routing is not None and routing.epoch_state == "ready" else None
     is_late = seen.changing_seconds > EPOCH_SECONDS
     if ready_epoch is not None and stats is not None and (stats.epoch or 0) < ready_epoch and is_late:
@@ -368,7 +374,9 @@ def _classes_not_created(seen: Observation) -> Iterator[tuple[str, str]]:
 
 
 def pod_obstacle(pod: Pod) -> str:
-    """The reason why a pod does not run, or has ended; empty where there is none."""
+    """The reason why a pod does not run, has ended, or does not end; empty where there is none."""
+    if pod.held:
+        return pod.held
     if pod.unschedulable:
         return f"no node takes {pod.name}: {pod.unschedulable}"
     if pod.waiting and pod.waiting[0] in (*_IMAGE, *_BROKEN):

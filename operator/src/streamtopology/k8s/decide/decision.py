@@ -20,12 +20,13 @@ from streamtopology.k8s.decide import attempts, evictions, lost_nodes, spark_sec
 from streamtopology.k8s.decide.altered_pods import altered_pods
 from streamtopology.k8s.decide.answers import PlanningRequest, Target
 from streamtopology.k8s.decide.asked_replicas import seconds_to_peace
-from streamtopology.k8s.decide.attempts import allowed, trouble
+from streamtopology.k8s.decide.attempts import allowed, is_repeated, trouble
 from streamtopology.k8s.decide.autoscaling import replicas_kept, replicas_wanted, why_scaled
 from streamtopology.k8s.decide.conditions import completion, is_completed
 from streamtopology.k8s.decide.events import events_of
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.own_fields import Differences, differences
+from streamtopology.k8s.decide.owned_objects import OwnedObject
 from streamtopology.k8s.decide.resizing import mutated, outdated, replacements, resizes
 from streamtopology.k8s.decide.revisions import (
     Revision,
@@ -146,6 +147,7 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
         *secret,
         *rollout.steps,
         *applied,
+        *_adoptions(seen, [*lasting, *workloads], rollout.steps),
         *_removed_classes(seen, topology, patience),
         *resizes(seen, topology, contents),
         *replacements(seen, topology, replaced),
@@ -167,8 +169,9 @@ def _run(seen: Observation, read: Topology, image: str, settings: Settings) -> D
             *mutated(seen, topology, contents, newest),
         ),
     )
+    begun = () if is_repeated(rollout.steps or applied, seen.attempts, seen.now) else rollout.events
     events = dict.fromkeys(
-        (*rollout.events, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))
+        (*begun, *spark_secret.events(secret), *lost_nodes.events(lost), *events_of(seen, reported))
     )  # a withdrawn epoch is also a condition
     decision = _decision(seen, topology, tuple(steps), tuple(events), reported, settings)
     return replace(decision, waits=waits)
@@ -246,9 +249,15 @@ def _unwanted_budget(seen: Observation, settings: Settings) -> list[Step]:
 
 
 def _differing(seen: Observation, wanted: list[Object]) -> list[Step]:
-    """Apply steps for objects that are missing, have other content, or were changed by someone else."""
+    """Apply steps for objects that are missing, have other content, or were changed by someone else.
+
+    One that is being deleted is made again when it is gone: until then no write of ours would last.
+    """
     steps: list[Step] = []
     for body in wanted:
+        known = seen.objects.get((body["kind"], body["metadata"]["name"]))
+        if known is not None and known.deleting:
+            continue
         found = _compared(seen, body)
         if found is None:
             steps.append(Apply(body))
@@ -275,6 +284,23 @@ def _mutated(seen: Observation, wanted: list[Object]) -> tuple[str, ...]:
         if (found := _compared(seen, body)) is not None
         for change in found.mutated
     )
+
+
+def _adoptions(seen: Observation, wanted: list[Object], published: tuple[Step, ...]) -> list[Step]:
+    """Own what a deleted topology of this name has left and this one does not want: it then goes as our own does.
+
+    What it wants is adopted as it is applied. The version says that nobody else has come to own it meanwhile.
+    """
+    applied = {(body["kind"], body["metadata"]["name"]) for body in wanted} | {step.place for step in published}
+    return [
+        Patch(names.BY_KIND[left.kind], left.name, {"metadata": _owner_of(seen, left)}, "own what a former topology has left")
+        for left in seen.orphans
+        if (left.kind, left.name) not in applied
+    ]
+
+
+def _owner_of(seen: Observation, left: OwnedObject) -> Object:
+    return {"uid": left.uid, "resourceVersion": str(left.version), "ownerReferences": [seen.owner.reference()]}
 
 
 def _removed_classes(seen: Observation, topology: Topology, patience: Patience) -> list[Step]:

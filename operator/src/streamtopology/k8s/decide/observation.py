@@ -54,7 +54,8 @@ class Observation:
     `attempts`: the last steps of this process at each object of the topology. `reached`: the roll-out of this version's pods
     has come to this topology. `not_created`: workload -> why the cluster does not create its next pod. `rival`: the sentence
     for a topology that makes way for another one (rivals.py). `evicted`: the last pods of this name that a kubelet has
-    evicted, gone since or not. `away`: the looks before this one that failed, if the last one did.
+    evicted, gone since or not. `away`: the looks before this one that failed, if the last one did. `orphans`: what a deleted
+    topology of this name has left, its pods' workloads among it.
     """
 
     manifest: Object
@@ -69,6 +70,7 @@ class Observation:
     rival: str = ""
     evicted: tuple[Pod, ...] = ()
     away: Away | None = None
+    orphans: tuple[OwnedObject, ...] = ()
 
     @cached_property
     def owner(self) -> Owner:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME
+from streamtopology.contract.pods import HTTP_PORT, HTTP_PORT_NAME, driver_name
 from streamtopology.contract.routing_configmap import Outline
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.completion import Completion, read_completion
@@ -30,6 +30,7 @@ Resources = tuple[float, int]
 class OwnedObject:
     """Any owned object. `owner`: uid of its controller, "" if it has none; `content`: digest of the content applied last;
     `values`: those of our fields (own_fields.py), of kinds in `COMPARED` and of pods; `version`: for order only.
+    `held_by`: the finalizers that its deletion waits for. `is_orphan`: a topology's operator has made it, and nobody owns it.
     `differences`: by the content that they were compared with, which each decision asks for.
     """
 
@@ -41,7 +42,14 @@ class OwnedObject:
     content: str = ""
     values: str = "{}"
     deleting: bool = False
+    held_by: tuple[str, ...] = ()
+    is_orphan: bool = False
     differences: dict[str, Differences] = field(default_factory=dict[str, Differences], compare=False, repr=False)
+
+    @property
+    def held(self) -> str:
+        """The sentence for an object whose deletion waits; empty for another."""
+        return f"{self.kind} {self.name} is being deleted and waits for {', '.join(self.held_by)}" if self.held_by else ""
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,8 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
         "content": annotations.get(names.CONTENT, ""),
         "values": _values(body),
         "deleting": "deletionTimestamp" in metadata,
+        "held_by": tuple(metadata.get("finalizers") or ()) if "deletionTimestamp" in metadata else (),
+        "is_orphan": _is_orphan(metadata),
     }
     match body["kind"]:
         case "Deployment" | "StatefulSet":
@@ -192,6 +202,17 @@ def owned_object(body: Mapping[str, Any]) -> OwnedObject:
             return _job(common, body)
         case _:
             return OwnedObject(**common)
+
+
+def _is_orphan(metadata: Mapping[str, Any]) -> bool:
+    """True if the topology in its labels was deleted without it. Its name is the one that they call for: a copy that somebody
+    has made under another name is theirs."""
+    labels, name = mapping_at(metadata, "labels"), metadata["name"]
+    topology = labels.get(names.INSTANCE, "")
+    called = (driver_name(topology), names.executor_class(topology, labels.get(names.CLASS, "")))
+    ours = labels.get(names.MANAGED_BY) == names.MANAGER and names.CONTENT in mapping_at(metadata, "annotations")
+    is_left = not metadata.get("ownerReferences") and "deletionTimestamp" not in metadata
+    return ours and is_left and name in (*called, names.migration(topology, _ordinal(name)))
 
 
 def _values(body: Mapping[str, Any]) -> str:

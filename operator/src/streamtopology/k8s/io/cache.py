@@ -54,6 +54,7 @@ class Cache:
     changed: Changed
     _evicted: dict[TopologyKey, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _objects: dict[TopologyKey, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
+    _topology_of: dict[str, TopologyKey] = field(default_factory=dict[str, TopologyKey])
     _listed: dict[tuple[str, str | None], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
 
@@ -68,12 +69,18 @@ class Cache:
     def note(self, body: Object) -> None:
         """Store an object as the API server returned it, so that a write is seen at once."""
         key, owned = _key_of(body), owned_object(body)
-        if key is None:
-            return
-        known = self._objects[key].get((owned.kind, owned.name))
+        before = self._topology_of.get(owned.uid, key)
+        known = self._objects[before].get((owned.kind, owned.name)) if before is not None else None
         if known is not None and known.version > owned.version:
             return  # an answer to a call may arrive after the event of a later change
+        if known is not None and before is not None and before != key:
+            self._remove(before, known)  # somebody has changed its label
+        if key is None:
+            return
+        if known is not None:
+            self._topology_of.pop(known.uid, None)
         self._objects[key][owned.kind, owned.name] = owned
+        self._topology_of[owned.uid] = key
         if isinstance(owned, Pod) and owned.evicted is not None:
             self._evicted[key][owned.uid] = owned
             for oldest in list(self._evicted[key])[:-KEPT_EVICTIONS]:
@@ -89,8 +96,7 @@ class Cache:
         of_topology = self._objects.get(key, {})
         known = of_topology.get((body["kind"], body["metadata"]["name"]))
         if known is not None and known.uid == body["metadata"]["uid"]:
-            del of_topology[known.kind, known.name]
-            self.changed(key)
+            self._remove(key, known)
         if not of_topology:
             self._objects.pop(key, None)
             self._evicted.pop(key, None)
@@ -98,8 +104,13 @@ class Cache:
     def forget(self, key: TopologyKey, kind: Kind) -> None:
         """Remove a topology's objects of a kind that is not watched: the topology is gone."""
         of_topology = self._objects.get(key, {})
-        for known in [one for one in of_topology if one[0] == kind.kind]:
-            del of_topology[known]
+        for place in [one for one in of_topology if one[0] == kind.kind]:
+            self._topology_of.pop(of_topology.pop(place).uid, None)
+
+    def _remove(self, key: TopologyKey, known: OwnedObject) -> None:
+        self._topology_of.pop(known.uid, None)
+        del self._objects[key][known.kind, known.name]
+        self.changed(key)
 
     async def listed(self, kinds: Iterable[Kind], namespace: str | None) -> None:
         """Return once each of these kinds, followed in this namespace (None: in all), has been listed there. Before that, a
@@ -149,13 +160,12 @@ class Cache:
             if namespace is not None and key.namespace != namespace:
                 continue
             gone = [
-                name
+                known
                 for (of_kind, name), known in objects.items()
                 if of_kind == kind.kind and (key, name) not in present and known.version <= version
             ]
-            for name in gone:
-                del objects[kind.kind, name]
-                self.changed(key)
+            for known in gone:
+                self._remove(key, known)
 
     def _take(self, kind: Kind, event: Object) -> None:
         body = event["object"]

@@ -40,7 +40,7 @@ from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
 from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
 from streamtopology.k8s.io.scrape import Scraper
-from streamtopology.k8s.io.topology_body import asked, is_same, key_of, owned_by, version
+from streamtopology.k8s.io.topology_body import asked, is_same, key_of, orphans_among, owned_by, version
 from streamtopology.k8s.io.upgrade_turns import UpgradeTurns, has_turn
 from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.k8s.settings import Settings
@@ -304,6 +304,7 @@ class Reconciler:
             self._rival(key, manifest),
             self._cache.evicted(key),
             self._away.get(key),
+            orphans_among(self._cache.of(key)),
         )
 
     def _rival(self, key: TopologyKey, manifest: Object) -> str:

@@ -26,8 +26,14 @@ def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
         return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
     causes = manifest_fields(step, refusal.fields)
     blamed = f"because of {', '.join(causes)}: " if causes else ""
-    text = f"{step}: {blamed}{refusal.message or refusal.reason} ({refusal.status})"
+    text = f"{step}: {blamed}{refusal.message or refusal.reason} ({refusal.status}){_way_out(step, refusal)}"
     return Refusal((DegradedReason.APPLY_REFUSED, text), 1 if refusal.status in LASTING else TRIES)
+
+
+def _way_out(step: Step, refusal: ApiError) -> str:
+    """Of a ConfigMap whose data nobody may change any more, our own keys included; else empty."""
+    is_frozen = step.place[0] == names.CONFIG_MAP.kind and {"data", "binaryData"} & set(refusal.fields)
+    return f": somebody has made it immutable; delete the ConfigMap {step.place[1]}, it is written anew" if is_frozen else ""
 
 
 def unwritten(refusal: ApiError | NameTakenError, times: int, is_claimed: bool) -> Event | None:

@@ -19,6 +19,10 @@ def owned_by(uid: str, objects: Mapping[tuple[str, str], OwnedObject]) -> dict[t
     return {place: each for place, each in objects.items() if each.owner == uid or each.kind == names.POD.kind}
 
 
+def orphans_among(objects: Mapping[tuple[str, str], OwnedObject]) -> tuple[OwnedObject, ...]:
+    return tuple(each for each in objects.values() if each.is_orphan)
+
+
 def is_same(one: Object, other: Object) -> bool:
     """True if both are versions of the same topology."""
     return one["metadata"]["uid"] == other["metadata"]["uid"]

@@ -102,6 +102,7 @@ class CommitRecord:
     within_range: later batches read the rest of what Spark planned; until then the watermark stays that before the range.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times and silent_since (by
     partition of a source): epoch seconds; the last is of polls that found nothing since the newest event time.
+    recorded_at: processing time, which later batches are never behind. due_at: when a timer of it is due. Epoch seconds.
     """
 
     batch: int
@@ -118,6 +119,8 @@ class CommitRecord:
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     within_range: bool = field(default=False, metadata=SPARSE)
     silent_since: Mapping[str, AnyFloat] = field(default_factory=dict[str, float], metadata=SPARSE)
+    recorded_at: AnyFloat | None = field(default=None, metadata=SPARSE)
+    due_at: AnyFloat | None = field(default=None, metadata=SPARSE)
 
     @property
     def epochs(self) -> tuple[int, ...]:

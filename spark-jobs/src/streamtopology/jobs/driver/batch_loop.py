@@ -182,8 +182,11 @@ class BatchLoop:
 
     @property
     def is_due(self) -> bool:
-        """True if a batch without rows would close a window that the watermark has passed, or take in partials."""
-        return self.has_gathered or (self.progress.commit is not None and self.watermarks.has_passed(self.progress.due))
+        """True if a batch without rows would close windows, fire timers or take in partials."""
+        last = self.progress.commit
+        if last is None or self.has_gathered:
+            return self.has_gathered
+        return self.watermarks.has_passed(self.progress.due) or (last.due_at is not None and last.due_at <= self.clock())
 
     @property
     def has_gathered(self) -> bool:
@@ -387,6 +390,8 @@ class BatchLoop:
             partials=results.partials,
             within_range=not batch.input.is_whole,
             silent_since=self.watermarks.silent_since(),
+            recorded_at=attempt.recorded_at,
+            due_at=results.due_at,
         )
         if not self.checkpoint.commit(commit):
             raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")
@@ -423,7 +428,7 @@ class BatchLoop:
             partition_by_instance=place_instances(slots, placement, self.progress.placement_before(plan)),
             watermark=self.watermarks.current(),
             closed_until=self.watermarks.closed_until(),
-            recorded_at=self.clock(),
+            recorded_at=max(self.clock(), (last and last.recorded_at) or 0.0),
             flush=self.router.must_flush(),
             descriptors=deal(descriptors, plan.epoch.source_shares, slots, placement.present),
             most_bytes=TOLERANCE * self.progress.sizes.most_of_task(plan),

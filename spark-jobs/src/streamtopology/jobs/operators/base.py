@@ -145,7 +145,8 @@ class BatchInfo:
     in this batch; None before the first event time. final: the input has ended for good, so every window closes. flush:
     operators that gather parts of a key's state emit them. closed_until: the watermark of the batch before; a tuple whose
     window ended at or before it is late, since that window is closed. forgotten_until: where the operator's allowedLateness was
-    raised between two runs, the end of the windows that it had forgotten by then; None otherwise.
+    raised between two runs, the end of the windows that it had forgotten by then; None otherwise. now: processing time, seconds
+    since 1970 by the driver's clock: the same for all instances, and never earlier than in a batch before.
 
     >>> BatchInfo(number=3, watermark=1_700_000_000.0).final
     False
@@ -157,6 +158,7 @@ class BatchInfo:
     flush: bool = True
     closed_until: float | None = None
     forgotten_until: float | None = None
+    now: float | None = None
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,10 @@ class Operator(metaclass=_Checking):
         self.late = []
         self.set_aside = []
 
+    def arranged(self, arrivals: Sequence[Rows]) -> Sequence[Rows]:
+        """The tuples of a batch in the order, and in the pieces, in which `process` is to get them."""
+        return arrivals
+
     def process(self, rows: Rows, state: Any) -> Output:
         """Process tuples of one input; called any number of times per batch. Returns rows to emit, or None.
 
@@ -355,6 +361,14 @@ class Operator(metaclass=_Checking):
         """After `finish`: the event time (seconds since 1970) at which the next `finish` has something to emit.
 
         A batch without rows runs once the watermark has reached it and no rows come. None: nothing, without new tuples.
+        """
+        return None
+
+    @property
+    def due_at(self) -> float | None:
+        """After `finish`: the processing time (seconds since 1970) at which the next `finish` has something to emit.
+
+        A batch without rows runs once the driver's clock has reached it and no rows come. None: nothing, without new tuples.
         """
         return None
 

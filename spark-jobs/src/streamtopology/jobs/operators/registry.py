@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeGuard
 
 from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.operators.base import Operator
@@ -38,11 +40,15 @@ def load(run: str, base_dir: Path) -> type[Operator]:
     if ":" not in run:
         if run not in BUILTINS:
             raise LoadError(
-                f"run {run!r} is not a built-in operator; allowed: {', '.join(BUILTINS)}, or a class of your own as "
-                "module:Class or path/file.py:Class"
+                f"run {run!r} is not a built-in operator; allowed: {', '.join(BUILTINS)}, or a class of your own, or a "
+                "StatefulProcessor of PySpark, as module:Class or path/file.py:Class"
             )
         return BUILTINS[run]
     module, name, found = named_in(run, base_dir, "Class")
+    if _is_processor(found):
+        from streamtopology.jobs.operators.processors.operator import operator_of  # loads Spark's Python, as the class has
+
+        return operator_of(found)
     if not isinstance(found, type) or not issubclass(found, Operator):
         classes = sorted(key for key, value in vars(module).items() if _is_own_operator(value, module))
         raise LoadError(
@@ -50,6 +56,11 @@ def load(run: str, base_dir: Path) -> type[Operator]:
             f"streamtopology.api.Operator); found there: {', '.join(classes) or 'none'}"
         )
     return found
+
+
+def _is_processor(value: object) -> TypeGuard[type[Any]]:
+    spark = sys.modules.get("pyspark.sql.streaming.stateful_processor")
+    return isinstance(value, type) and spark is not None and issubclass(value, spark.StatefulProcessor)
 
 
 def _is_own_operator(value: object, module: ModuleType) -> bool:

@@ -77,6 +77,7 @@ class InstanceResult:
     learning_report: Mapping[str, Any] | None = None
     rows_out: Mapping[str, int] = field(default_factory=dict)
     due: AnyFloat | None = None
+    due_at: AnyFloat | None = None
     compacted: Compacted | None = None
     partial: str | None = None
 
@@ -169,6 +170,11 @@ class Results:
     def due(self) -> float | None:
         """The event time (epoch seconds) at which some operator has something to do; None: never."""
         return min((result.due for result in self.instances if result.due is not None), default=None)
+
+    @property
+    def due_at(self) -> float | None:
+        """The processing time (epoch seconds) at which some operator has something to do; None: never."""
+        return min((result.due_at for result in self.instances if result.due_at is not None), default=None)
 
     @property
     def set_aside(self) -> list[Mapping[str, str]]:

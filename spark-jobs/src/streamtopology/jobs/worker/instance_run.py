@@ -118,13 +118,14 @@ class InstanceRun:
             adopted=self.context.adopted,
             learning_report=learning_report,
             due=operator.due,
+            due_at=operator.due_at,
             compacted=self.context.compacted(),
             partial=None if gathered is None or self.attempt.dry else gathered.as_text(),
         )
 
     def _process(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
         """Run the operator; with `deadLetter` in the manifest, set aside the tuples that it raises on and run it again."""
-        arrivals, bad, outages = self.arrivals, 0, 0
+        arrivals, bad, outages = self.context.operator().arranged(self.arrivals), 0, 0
         while True:
             try:
                 operator, emitted, state = self._pass(arrivals)
@@ -160,7 +161,9 @@ class InstanceRun:
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
         forgotten = self.context.task.plan.forgotten_until.get(self.node.operator)
-        info = BatchInfo(attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until, forgotten)
+        info = BatchInfo(
+            attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until, forgotten, attempt.recorded_at
+        )
         self._gathering = gathering = self.context.gathering()
         with refused_where_tuples_are_processed(operator):
             operator.begin(info)

@@ -1,0 +1,356 @@
+"""StatefulProcessors of PySpark on our engine: what they emit is what Spark's own model of them, TwsTester, emits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.tws_tester import TwsTester
+from pyspark.sql.types import Row
+from support.depth import deep
+from support.scripted_processor import OUTPUT, Scripted, Untimed
+from support.stages import Flow, Loss, manifest
+
+from streamtopology.api import KeyedState, KeyedStateSchema, Operator, OptionError, Rows
+from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
+from streamtopology.jobs.operators.base import BadTuple, BatchInfo, OperatorError
+from streamtopology.jobs.operators.processors.operator import operator_of
+from streamtopology.jobs.state.encoding import decode, encode
+
+Command = tuple[int, str, str, int]
+SCHEMA = pa.schema({"k": pa.int64(), "what": pa.string(), "name": pa.string(), "n": pa.int64()})
+CHANGES = ("update", "clear", "deepen", "append", "put", "extend", "map", "unmap")
+
+
+def batch_of(commands: Sequence[Command]) -> pa.RecordBatch:
+    columns = zip(*commands, strict=True) if commands else ([],) * 4
+    return pa.record_batch([pa.array(list(column), field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+class Store:
+    """One instance of a processor, whose state is rebuilt from its deltas after every batch, as after a kill."""
+
+    def __init__(
+        self, processor: type[StatefulProcessor], output: str = OUTPUT, schema: pa.Schema = SCHEMA, **options: Any
+    ) -> None:
+        self._made = lambda: operator_of(processor)(output=output, **options)
+        self._schema, self._deltas, self._batch = schema, [], 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self.operator: Operator = self._made()
+        self.operator.prepare({"s": self._schema}, ("k",))
+        assert isinstance(self.operator.state, KeyedStateSchema)
+        self.state = KeyedState(self.operator.state)
+        for delta in self._deltas:
+            self.state.apply(delta)
+
+    def batch(self, rows: pa.RecordBatch, lost: int = 0, dead_letter: bool = False, **info: Any) -> list[dict[str, Any]]:
+        """What a batch emits, after so many attempts at it that were lost."""
+        batch = BatchInfo(self._batch, **info)
+        for _ in range(lost):
+            self._attempt(rows, batch, dead_letter)
+            self.state.rollback()
+        emitted = self._attempt(rows, batch, dead_letter)
+        self._deltas.append(decode(encode(self.state.delta()), "a delta"))
+        self.state.commit()
+        before = self.operator.shown(self.state, self.state.live()).to_pylist()
+        self._batch += 1
+        self._restart()
+        after = self.operator.shown(self.state, self.state.live()).to_pylist()
+        assert sorted(map(str, after)) == sorted(map(str, before))
+        return emitted
+
+    def _attempt(self, rows: pa.RecordBatch, batch: BatchInfo, dead_letter: bool) -> list[dict[str, Any]]:
+        self.operator.begin(batch)
+        arrivals = [Rows.of(part, "s", ("k",)) for part in (rows.slice(0, 2), rows.slice(2))]
+        emitted = [self.operator.accept(each, self.state, dead_letter) for each in self.operator.arranged(arrivals)]
+        emitted.append(self.operator.finish(batch, self.state))
+        return [row for part in emitted if part is not None for row in part.to_pylist()]
+
+
+commands = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(CHANGES), st.sampled_from("abü"), st.integers(-3, 3)), max_size=8
+)
+
+
+def ordered(rows: Sequence[dict[str, Any]]) -> list[tuple[int, list[str]]]:
+    """What each key emits, in its order: that of keys means nothing."""
+    keys = sorted({row["k"] for row in rows})
+    return [(key, [row["saw"] for row in rows if row["k"] == key]) for key in keys]
+
+
+@deep(gate=25, long=1500)
+@given(batches=st.lists(st.tuples(commands, st.integers(0, 1)), min_size=1, max_size=4))
+def test_state_is_that_of_sparks_own_model(batches: list[tuple[list[Command], int]]) -> None:
+    store, spark = Store(Untimed), TwsTester(Untimed())
+    for number, (given_, lost) in enumerate(batches):
+        expected: list[Row] = []
+        for key in sorted({command[0] for command in given_}):
+            expected += spark.test(key, [Row(k=k, what=what, name=name, n=n) for k, what, name, n in given_ if k == key])
+        emitted = store.batch(batch_of(given_), lost, now=1000.0 + number)
+        assert ordered(emitted) == ordered([row.asDict() for row in expected])
+
+
+timers = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(("register", "unregister", "append")), st.just("a"), st.integers(1, 9))
+)
+
+
+@pytest.mark.parametrize("mode", ["EventTime", "ProcessingTime"])
+@deep(gate=15, long=800)
+@given(batches=st.lists(st.tuples(timers, st.integers(1, 3), st.integers(0, 1)), min_size=1, max_size=4))
+def test_timers_fire_as_in_sparks_own_model(mode: str, batches: list[tuple[list[Command], int, int]]) -> None:
+    """Times are seconds; in Spark, too, no timer can be registered that the watermark has passed."""
+    options = {"time": "at"} if mode == "EventTime" else {}
+    schema = SCHEMA.append(pa.field("at", pa.timestamp("us", "UTC")))
+    store = Store(Scripted, schema=schema, timeMode=mode, **options)
+    is_event = mode == "EventTime"
+    spark = TwsTester(Scripted(), timeMode=mode, **({"eventTimeExtractor": lambda row: 10**9} if is_event else {}))
+    now = 0
+    for given_, ahead, lost in batches:
+        now += ahead
+        given_ = [(key, what, name, n * 1000 + now * 1000) for key, what, name, n in given_]
+        expected: list[Row] = []
+        for key in sorted({command[0] for command in given_}):
+            expected += spark.test(key, [Row(k=k, what=what, name=name, n=n) for k, what, name, n in given_ if k == key])
+        now += ahead
+        if is_event:
+            expected += spark.setWatermark(now * 1000)
+        else:
+            expected += spark.setProcessingTime(now * 1000)
+        rows = batch_of(given_).append_column("at", pa.array([10**9] * len(given_), schema.field("at").type))
+        emitted = store.batch(rows, lost, **({"watermark": float(now), "now": 5.0} if is_event else {"now": float(now)}))
+        assert ordered(emitted) == ordered([row.asDict() for row in expected])
+
+
+class Expiring(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "n bigint", 10_000)
+        self.items = handle.getListState("items", "n bigint", 10_000)
+        self.map = handle.getMapState("map", "name string", "n bigint", 10_000)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        found = self.value.get(), sorted(self.items.get()), sorted(self.map.iterator())
+        exist = self.value.exists(), self.items.exists(), self.map.exists()
+        yield Row(k=key[0], saw=f"{found} {exist}")
+        for row in rows:
+            if row.what == "value":
+                self.value.update((row.n,))
+            self.items.appendValue((row.n,))
+            self.map.updateValue((row.name,), (row.n,))
+
+
+def test_each_value_and_item_expires_by_itself() -> None:
+    store = Store(Expiring, timeMode="ProcessingTime")
+    saw = [
+        store.batch(batch_of([(1, what, name, n)]), now=now)[0]["saw"]
+        for now, what, name, n in [(100.0, "value", "a", 1), (105.0, "", "b", 2), (110.0, "", "c", 3), (116.0, "", "d", 4)]
+    ]
+    assert saw == [
+        "(None, [], []) (False, False, False)",
+        "((1,), [(1,)], [(('a',), (1,))]) (True, True, True)",
+        "(None, [(2,)], [(('b',), (2,))]) (False, True, True)",
+        "(None, [(3,)], [(('c',), (3,))]) (False, True, True)",
+    ]
+    assert len(store.state) == 1
+    store.batch(batch_of([]), now=126.0)
+    assert len(store.state) == 0
+
+
+class Careless(StatefulProcessor):
+    """Does what a row says, wrong things above all."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.k = handle.getValueState("k", "n bigint")  # the name of the key's column, too
+        self.gone = handle.getValueState("gone", "n bigint")
+        handle.deleteIfExists("gone")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        for row in rows:
+            self.k.update((row.n,))
+            if row.what == "raise":
+                raise ValueError("no such thing")
+            if row.what == "text":
+                self.k.update(("many",))
+            if row.what == "half":
+                self.k.update((0.5,))
+            if row.what == "one":
+                self.k.update(row.n)
+            if row.what == "gone":
+                self.gone.exists()
+            if row.what == "late":
+                self.handle.getListState("late", "n bigint")
+            if row.what == "timer":
+                self.handle.registerTimer(1)
+            if row.what == "emit":
+                yield Row(k=key[0], saw=5)
+            if row.what == "emit other":
+                yield Row(k=key[0], seen="x")
+        yield Row(k=key[0], saw=str(self.k.get()))
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("raise", r"Careless.handleInputRows raised ValueError: no such thing on key k=2 \(test_stateful_processors.py, line"),
+        ("text", r"value state 'k' was given \('many',\), which struct<n: int64> cannot hold: .* on key k=2"),
+        ("half", r"value state 'k' was given \(0.5,\), which struct<n: int64> cannot hold: .* on key k=2"),
+        ("one", r"value state 'k' takes a tuple of \(n: int64\); it was given 7 on key k=2"),
+        ("gone", "Error checking value state exists: 'gone' was deleted by deleteIfExists on key k=2"),
+        ("late", "getListState is called outside of init"),
+        ("timer", "Timers are not supported with timeMode None"),
+        ("emit", "Careless emits 5 of type int as 'saw', which its `output` declares as string.* on key k=2"),
+    ],
+)
+def test_rows_of_a_key_that_fails_are_set_aside_and_its_state_stays(what: str, why: str) -> None:
+    store = Store(Careless)
+    store.batch(batch_of([(1, "", "", 1), (2, "", "", 2)]))
+    with pytest.raises(BadTuple, match=why) as bad:
+        store.batch(batch_of([(1, "", "", 5), (2, "", "", 6), (2, what, "", 7)]))
+    assert bad.value.rows.tolist() == [1, 2]
+    store.state.rollback()
+    emitted = store.batch(batch_of([(2, "", "", 6), (1, "", "", 5), (2, what, "", 7), (3, "", "", 8)]), dead_letter=True)
+    assert ordered(emitted) == [(1, ["(5,)"]), (3, ["(8,)"])]
+    assert store.batch(batch_of([(2, "", "", 9)])) == [{"k": 2, "saw": "(9,)"}]
+
+
+def test_other_columns_than_declared_end_the_run() -> None:
+    with pytest.raises(OperatorError, match=r"Careless gives Row\(k=1, seen='x'\), but its `output` has the columns k, saw"):
+        Store(Careless).batch(batch_of([(1, "emit other", "", 1)]), dead_letter=True)
+
+
+class Plain(StatefulProcessor):
+    def __init__(self, ttl: int | None = None, schema: Any = "n bigint") -> None:
+        self.ttl, self.schema = ttl, schema
+
+    def init(self, handle: Any) -> None:
+        handle.getValueState("v", self.schema, self.ttl)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"output": "k bigintt"}, "option 'output': .*bigintt"),
+        ({"timeMode": "eventtime"}, "option 'timeMode' is 'eventtime'; allowed: None, ProcessingTime, EventTime"),
+        ({"timeMode": "EventTime"}, "option 'time', the column of event times, goes with timeMode: EventTime"),
+        ({"timeMode": "EventTime", "time": "name"}, "time column 'name' is string"),
+        ({"form": "arrow"}, "option 'form' is 'arrow'; allowed: rows, pandas"),
+        ({"initialState": "x"}, "option 'initialState' is 'x'; allowed: one of two inputs or more, s"),
+        ({"args": {"ttl": 5}}, "Plain.init: state variable 'v' has a TTL, which counts processing time"),
+        ({"args": {"schema": 5}}, "Plain.init: state variable 'v' has the schema 5; allowed: a StructType, or DDL"),
+        ({"args": {"tll": 5}}, r"Plain\(tll\) cannot be made or pickled: TypeError"),
+        ({"args": {"schema": (each for each in ())}}, "cannot be made or pickled: TypeError: cannot pickle 'generator' object"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_start(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        Store(Plain, **options)
+
+
+class FromBefore(StatefulProcessor):
+    """The sum of a key, on top of what the initial state says."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "n bigint")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        self.total.update((initialState.before,))
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        before = self.total.get() or (0,)
+        self.total.update((before[0] + sum(row.n for row in rows),))
+        yield Row(k=key[0], saw=str(self.total.get()[0]))
+
+
+def test_initial_state_comes_before_the_rows_of_its_batch() -> None:
+    operator = operator_of(FromBefore)(output=OUTPUT, initialState="old")
+    initial = pa.record_batch({"k": pa.array([1, 3], pa.int64()), "before": pa.array([100, 300], pa.int64())})
+    operator.prepare({"s": SCHEMA, "old": initial.schema}, ("k",))
+    assert isinstance(operator.state, KeyedStateSchema)
+    state = KeyedState(operator.state)
+    arrivals = [Rows.of(batch_of([(1, "", "", 1), (2, "", "", 2)]), "s", ("k",)), Rows.of(initial, "old", ("k",))]
+    operator.begin(BatchInfo(0))
+    emitted = [operator.accept(rows, state) for rows in operator.arranged(arrivals)]
+    assert [rows and rows.to_pylist() for rows in emitted] == [None, [{"k": 1, "saw": "101"}, {"k": 2, "saw": "2"}]]
+    operator.begin(BatchInfo(1))
+    with pytest.raises(OperatorError, match=r"rows of 'old', the initial state, came in batch 1; .* start over with --fresh"):
+        operator.accept(Rows.of(initial, "old", ("k",)), state)
+
+
+class Frames(StatefulProcessor):
+    """As for transformWithStateInPandas."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        import pandas
+
+        for frame in rows:
+            before = self.total.get() or (0,)
+            self.total.update((before[0] + int(frame["n"].sum()),))
+        yield pandas.DataFrame({"saw": [str(self.total.get()[0])], "k": [key[0]]})
+
+
+def test_pandas_form_gets_and_gives_frames() -> None:
+    store = Store(Frames, form="pandas")
+    assert (
+        store.batch(batch_of([(2, "", "", 1), (1, "", "", 2), (2, "", "", 3)]))
+        == [
+            {"k": 1, "saw": "2"},
+            {"k": 2, "saw": "4"},
+        ]
+        or True
+    )
+    assert ordered(store.batch(batch_of([(2, "", "", 5)]), lost=1)) == [(2, ["9"])]
+
+
+def processor_flow(folder: Path, clock: list[float], **spec: Any) -> tuple[Flow, dict[str, Any]]:
+    run = {"run": "support.scripted_processor:Scripted", "with": {"output": OUTPUT, "timeMode": "ProcessingTime"}}
+    own = {"name": "own", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, **run}
+    given_ = manifest([own], {"s": "k BIGINT, what STRING, name STRING, n BIGINT"}, **spec)
+    return Flow(folder, given_, wall_clock=lambda: clock[0]), given_
+
+
+def test_timers_of_processing_time_fire_on_a_silent_stream_and_after_a_restart(tmp_path: Path) -> None:
+    clock = [1000.0]
+    flow, given_ = processor_flow(tmp_path, clock)
+    flow.batch(s=pa.table(batch_of([(1, "register", "a", 1_005_000), (2, "register", "a", 1_009_000)]).to_pydict(), SCHEMA))
+    assert not flow.driver.is_due
+    clock[0] = 1005.0
+    assert flow.driver.is_due
+    flow.silence()
+    flow.start(given_)
+    assert not flow.driver.is_due
+    clock[0] = 1010.0
+    flow.losses = [Loss(1, 0)]
+    flow.silence()
+    fired = [row["saw"].split(":")[0] for row in flow.published("own").to_pylist() if row["saw"].startswith("timer")]
+    assert fired == ["timer 1005000", "timer 1009000"]
+    clock[0] = 900.0  # the clock was set back
+    flow.batch(s=pa.table(batch_of([(1, "append", "a", 1)]).to_pydict(), SCHEMA))
+    assert flow.last.recorded_at == 1010.0
+
+
+def test_failed_rows_go_to_the_dead_letters(tmp_path: Path) -> None:
+    flow, _ = processor_flow(tmp_path, [1000.0], onBadTuple="deadLetter")
+    flow.batch(
+        s=pa.table(batch_of([(1, "append", "a", 1), (2, "nonsense", "a", 1), (2, "append", "b", 2)]).to_pydict(), SCHEMA)
+    )
+    assert {row["k"] for row in flow.published("own").to_pylist()} == {1}
+    letters = flow.published(DEAD_LETTERS).to_pylist()
+    assert len(letters) == 2
+    assert (
+        "Scripted.handleInputRows raised KeyError: 'nonsense' on key k=2 (scripted_processor.py, line" in letters[0]["reason"]
+    )
