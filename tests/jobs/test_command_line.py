@@ -15,7 +15,7 @@ import click
 import pytest
 from support.commands import parse_command, program
 
-from streamtopology.jobs.cli.command_group import LAB_COMMANDS, CommandGroup
+from streamtopology.jobs.cli.command_group import LAB_COMMANDS, CommandGroup, commands_added
 from streamtopology.jobs.cli.examples import EXAMPLES
 from streamtopology.jobs.cli.main import COMMANDS, main, streamtopology
 from streamtopology.jobs.cli.parameters import FAILURE, SUCCESS
@@ -107,6 +107,10 @@ def test_command_that_does_not_load_is_hidden_and_says_why(capsys: pytest.Captur
             half.main(["bench", *given], prog_name="streamtopology")
         assert ended.value.code == 2
         assert "does not load (ModuleNotFoundError: No module named 'streamtopology.lab.nowhere')" in capsys.readouterr().err
+
+
+def test_installed_distributions_are_looked_through_once():
+    assert commands_added() is commands_added()
 
 
 def test_manifest_may_come_from_a_named_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
