@@ -135,7 +135,7 @@ def check(found: type[Operator], given: list[Any], kind: pa.DataType, counts_all
 
 def test_pages_and_examples_are_searched():
     assert {Path(name.partition(":")[0]).name for name in FOUND} == {
-        "first-operator.md", "python-api.md", "upgrade.md", "own_operator.py", "sessions.py"
+        "first-operator.md", "python-api.md", "upgrade.md", "own_operator.py"
     }  # fmt: skip
     assert set(WHOLE) >= COUNT_ALL
 

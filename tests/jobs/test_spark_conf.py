@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
 from streamtopology.jobs.pods.environment import DriverEnvironment
 from streamtopology.jobs.pods.spark_settings import driver_settings
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
+from streamtopology.jobs.spark.processes import SPARK_HOME
 from streamtopology.jobs.spark.session import spark_conf, start_driver_jvm
 from streamtopology.jobs.spark.user_settings import jars_of, missing_jar, missing_variables, user_settings
 from streamtopology.jobs.variables import MissingVariable, without_values
@@ -28,6 +32,20 @@ def test_every_setting_of_ours_is_refused() -> None:
     ours = {**spark_conf(2, 1 << 30, python="python"), **driver_settings(DriverEnvironment.read(POD)), **LOCAL_DRIVER}
     assert [name for name in ours if not re.fullmatch(RESERVED_PATTERN, name)] == []
     assert len(list(spark_conf_problems(ours))) == len(ours) > 40
+
+
+def test_processes_of_spark_import_the_installed_pyspark_and_not_the_zip_that_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/users/own")
+    ours = spark_conf(2, 1 << 30, python="python")["spark.executorEnv.PYTHONPATH"]
+    path = os.pathsep.join([str(SPARK_HOME / "python" / "lib" / "pyspark.zip"), ours])
+    printed = subprocess.run(
+        [sys.executable, "-c", "from importlib.util import find_spec; print(find_spec('pyspark').origin)"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert Path(printed.stdout.strip()) == SPARK_HOME / "__init__.py"
+    assert ours.startswith("/users/own:")
 
 
 @pytest.mark.parametrize("name", ["spark.jars", "spark.hadoop.fs.s3a.endpoint", "spark.sql.catalog.x", "spark.sql.extensions"])

@@ -1,6 +1,6 @@
 """Conditions are a function of today's observation: what has no cause any more is not said, and what lasts is not repeated.
 
-Every state that somebody has to end (support/stuck_states.py) lasts for a virtual hour and is ended.
+Every state that somebody has to end (support/stuck_states.py) lasts for a virtual hour, or a part of it, and is ended.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from support.depth import examples
 from support.fake_api import NAME, FakeCluster
 from support.operator_world import manifest
 from support.stuck_states import PASSING, STATES, Stage, Stuck
@@ -19,12 +20,15 @@ from support.virtual_time import run_virtual
 from streamtopology.contract.conditions import BalancedReason, DegradedReason, MutatedReason, ReadyReason, ReconfiguringReason
 
 HOUR = 3600.0
+# How long a state lasts. All delays have grown to their longest after a few minutes.
+LASTS = examples(gate=20, long=60) * 60.0
 # Until a state is said: an executor's pod has five minutes to start.
 SAID_SECONDS = 900.0
 # What is refused or taken back is written once a minute at last, for each object (attempts.LONGEST_DELAY); what has no
-# answer every quarter of a minute (reconciler.AWAY_SECONDS), as nobody tells when there is one again.
-WRITES_OF_AN_OBJECT, WRITES_UNANSWERED = 66, 246
-EVENTS_AN_HOUR = 60
+# answer every quarter of a minute (reconciler.AWAY_SECONDS), as nobody tells when there is one again. The first delays
+# are shorter.
+WRITES_OF_AN_OBJECT, WRITES_UNANSWERED = LASTS / 60 + 6, LASTS / 15 + 6
+EVENTS = LASTS / 60
 
 
 def conditions(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
@@ -55,7 +59,7 @@ async def play(stuck: Stuck) -> None:
         stuck.begins(stage)
         await until(lambda: conditions(cluster)[kind][1] == reason, SAID_SECONDS, f"{reason} is said", cluster)
         written, events = len(cluster.writes), len(cluster.events)
-        await asyncio.sleep(HOUR)
+        await asyncio.sleep(LASTS)
         writes = Counter(call.split("/status ")[0] for _, _, call in cluster.writes[written:])
         events = Counter(cluster.events[events:])
         stuck.ends(stage)
@@ -63,7 +67,7 @@ async def play(stuck: Stuck) -> None:
         await until(lambda: conditions(cluster) == before, HOUR, f"after {stuck.name} all is as before, {before}", cluster)
         most = WRITES_UNANSWERED if reason == DegradedReason.API_FAILING else WRITES_OF_AN_OBJECT
         assert max(writes.values(), default=0) <= most, writes
-        assert events.total() <= EVENTS_AN_HOUR, events
+        assert events.total() <= EVENTS, events
         assert stage.release.mistakes == 0
     finally:
         stage.quieten()
@@ -79,6 +83,7 @@ FIRST = {
 CASES = [pytest.param(one, id=one.name, marks=() if one.name in FIRST else pytest.mark.long) for one in STATES]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("stuck", CASES)
 def test_state_is_said_without_many_writes_and_not_after_its_end(stuck: Stuck) -> None:
     run_virtual(play(stuck))

@@ -55,10 +55,10 @@ def test_record_is_continued_and_adds_up(tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     first = run_with_record(file, "--seed", "7", "--histories", "1")
     assert first.splitlines()[0] == "seed 7"
-    second = run_with_record(file, "--histories", "2")
+    second = run_with_record(file, "--histories", "1")
     assert second.splitlines()[0] == "seed 8"
-    assert "in all, from seed 7: 3 histories" in second
-    whole = run_with_record(tmp_path / "whole.json", "--seed", "7", "--histories", "3")
+    assert "in all, from seed 7: 2 histories" in second
+    whole = run_with_record(tmp_path / "whole.json", "--seed", "7", "--histories", "2")
     assert counts(file) == counts(tmp_path / "whole.json")
     assert len(whole.splitlines()) > 3
 

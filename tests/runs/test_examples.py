@@ -174,7 +174,7 @@ def test_sessions_equal_duckdbs(runner: Runner) -> None:
         SELECT symbol, min(t), max(t), count(*) FROM numbered GROUP BY symbol, session
     """).fetchall()
     rows = memory_rows("sessions").to_pylist()
-    found = [(row["symbol"], row["start"].replace(tzinfo=None), row["end"].replace(tzinfo=None), row["tuples"]) for row in rows]
+    found = [(row["symbol"], row["start"].replace(tzinfo=None), row["end"].replace(tzinfo=None), row["rows"]) for row in rows]
     assert len(expected) > 100
     assert sorted(found) == sorted(expected)
 

@@ -39,6 +39,7 @@ class Stream:
         self.hashes = self.rng.integers(0, 2**64, self.n_keys, dtype=np.uint64)
         weights = 1 / np.arange(1, self.n_keys + 1) ** self.zipf
         self.shares = weights / weights.sum()
+        self.labels = np.array([str(key) for key in range(self.n_keys)], dtype=object)
 
     def first_epoch(self) -> Epoch:
         table = RoutingTable.uniform(range(SLOTS)) if self.policy == "mixed" else None
@@ -102,6 +103,6 @@ class Stream:
             heavy_rows=rows[heavy].astype(np.int64),
             heavy_seconds=np.zeros(len(heavy)),
             heavy_bytes=np.full(len(heavy), self.bytes_per_key, np.int64),
-            heavy_labels=tuple(str(key) for key in keys[heavy]),
+            heavy_labels=tuple(self.labels[keys[heavy]].tolist()),
             bucket_rows=np.bincount(bucket_of(hashes, BUCKETS), light, BUCKETS).astype(np.int64),
         )

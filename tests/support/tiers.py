@@ -192,11 +192,11 @@ def _nodes() -> int:
 
 
 def _run_side_by_side(level: str, root: Path, results: Path) -> tuple[int, int]:
-    """Run the files that need a process each. Returns (passed, failed)."""
+    """Run the files that need a process each; those of the gate share one, and its cluster. Returns (passed, failed)."""
     runs = sorted((root / "tests" / "runs").glob("test_*.py"))
     smoke = [file for file in sorted((root / "tests").rglob("test_*.py")) if f"mark.{SMOKE}" in file.read_text()]
     files, processes = {
-        Level.GATE.mark: ([file for file in smoke if file in runs], 1),
+        Level.GATE.mark: (list({file.parent for file in smoke if file in runs}), 1),
         Level.CLUSTERS.mark: ([file for file in runs if file not in smoke and file.name != "test_simulated_lives.py"], 2),
         Level.LONG.mark: ([root / "tests" / "runs" / "test_simulated_lives.py"], 1),
     }.get(level, ([], 1))

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark import SparkContext
@@ -23,6 +23,7 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots
 from streamtopology.topology import Topology, parse
+from support.levels import Level
 from support.manifests import EXECUTORS, counting, files, manifest, memory_sink
 
 INSTANCES = sum(int(executor["replicas"]) for executor in EXECUTORS)
@@ -102,9 +103,13 @@ def first_slots() -> tuple[ExecutorSlot, ...]:
     return executor_slots(parse(given))
 
 
-@pytest.fixture(scope="module")
+def _as_long_as_nobody_needs_another(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
+    return "session" if config.getoption("--level") == Level.GATE.mark else "module"
+
+
+@pytest.fixture(scope=_as_long_as_nobody_needs_another)
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Two large executors and a small one; gone with the module, as other rooms make sessions of their own."""
+    """Two large executors and a small one; gone with the module where other rooms make sessions of their own."""
     if SparkContext._active_spark_context is not None:  # another room's session: it makes itself a new one when needed
         SparkContext._active_spark_context.stop()
     steps = StartSteps(len(first_slots()), print)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ DRIVER_MEMORY = "2g"
 _END_SECONDS = 120.0
 # The jars that this process's driver JVM was started with.
 _jars: dict[str, str] = {}
+# Python finds `sitecustomize` there, last in its path.
+_START = Path(__file__).parent / "start"
 WORKER_ENVIRONMENT = {
     # One task slot per executor: libraries that start threads would fight for its one core.
     "OMP_NUM_THREADS": "1",
@@ -49,17 +51,17 @@ WORKER_ENVIRONMENT = {
 }
 
 
-def spark_conf(slots: int, executor_memory_bytes: int, *, python: str, python_path: Sequence[str] = ()) -> dict[str, str]:
+def spark_conf(slots: int, executor_memory_bytes: int, *, python: str) -> dict[str, str]:
     """Return the Spark settings of a topology on `slots` one-slot executors whose JVM heaps have `executor_memory_bytes` each.
 
-    `python` is the interpreter of the executors' workers, `python_path` further folders they import from.
+    `python` is the interpreter of the executors' workers.
     """
     return {
         **_resources(slots, executor_memory_bytes),
         **_PLACEMENT,
         **_FAILURES,
         **_DATA_PATH,
-        **_python(python, python_path),
+        **_python(python),
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
@@ -242,10 +244,10 @@ _DATA_PATH = {
 }
 
 
-def _python(python: str, python_path: Sequence[str]) -> dict[str, str]:
-    environment: dict[str, Any] = {**WORKER_ENVIRONMENT}
-    if python_path:
-        environment["PYTHONPATH"] = os.pathsep.join(python_path)
+def _python(python: str) -> dict[str, str]:
+    # The driver's JVM gives it also to the Python processes that list our source's input and plan its reading.
+    path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(_START)]
+    environment = {**WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path)}
     return {
         "spark.pyspark.python": python,
         "spark.python.daemon.module": "streamtopology.jobs.spark.worker_daemon",

@@ -37,13 +37,6 @@ MODULES = (
 )
 
 
-def prefer_installed_pyspark() -> None:
-    """Move Spark's zip of PySpark to the end of the path: Python compiles a zip's modules at every start, 0.4 s of CPU."""
-    sys.path[:] = [entry for entry in sys.path if not entry.endswith("pyspark.zip")] + [
-        entry for entry in sys.path if entry.endswith("pyspark.zip")
-    ]
-
-
 def preload() -> None:
     """Import `MODULES`. A module that cannot be imported is named on standard error, and fails where it is used."""
     for name in MODULES:
@@ -83,7 +76,6 @@ def print_unless_disconnected(text: str, **how: Any) -> None:
 
 
 if __name__ == "__main__":
-    prefer_installed_pyspark()
     preload()
     from pyspark import daemon
 
