@@ -398,6 +398,22 @@ def test_state_is_given_back_as_spark_gives_it_at_once_and_after_a_restart(at: A
     assert [row["saw"] for row in store.batch(batch_of([(1, "", "", 1)]))] == [f"{after!r} {kept!r} True {[(NAIVE,)]}"]
 
 
+class OfFloats(Plain):
+    def init(self, handle: Any) -> None:
+        self.map = handle.getMapState("map", "x double", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        yield Row(k=key[0], saw=f"{self.map.containsKey((float('nan'),))} {list(self.map.keys())}")
+        for row in rows:
+            self.map.updateValue((float("nan"),), (row.n,))
+
+
+def test_nan_is_one_key_of_a_map_state() -> None:
+    store = Store(OfFloats)
+    saw = [store.batch(batch_of([(1, "", "", 1), (1, "", "", 2)]))[0]["saw"] for _ in range(3)]
+    assert saw == ["False []", "True [(nan,)]", "True [(nan,)]"]
+
+
 class OddFrames(StatefulProcessor):
     """The frame that a row names."""
 

@@ -138,15 +138,19 @@ def _paired(value: Any, kind: pa.DataType) -> Any:
 
 def _named(value: Any, kind: pa.DataType) -> Any:
     """The value with a dict for each struct and a zone for each timestamp, as `loss` knows it."""
-    if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz is not None:
-        return value.replace(tzinfo=UTC)
     if value is None or not parts_of(kind):
-        return value
+        return _with_zone(value, kind)
     if pa.types.is_map(kind):
         return [(_named(key, kind.key_type), _named(item, kind.item_type)) for key, item in value.items()]
     if pa.types.is_struct(kind):
         return {field.name: _named(each, field.type) for each, field in zip(value, kind, strict=True)}
     return [_named(each, kind.value_type) for each in value]
+
+
+def _with_zone(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz is not None:
+        return value.replace(tzinfo=UTC)
+    return value
 
 
 def _are_kept(values: Iterable[Any], kind: pa.DataType) -> bool:
