@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from support.stages import Flow, Loss, manifest
 from streamtopology.api import KeyedState, KeyedStateSchema, Operator, OptionError, Rows
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, OperatorError
+from streamtopology.jobs.operators.processors.handle import Handle
 from streamtopology.jobs.operators.processors.operator import operator_of
+from streamtopology.jobs.state import StateError
 from streamtopology.jobs.state.encoding import decode, encode
 
 Command = tuple[int, str, str, int]
@@ -354,3 +358,151 @@ def test_failed_rows_go_to_the_dead_letters(tmp_path: Path) -> None:
     assert (
         "Scripted.handleInputRows raised KeyError: 'nonsense' on key k=2 (scripted_processor.py, line" in letters[0]["reason"]
     )
+
+
+class Keeps(StatefulProcessor):
+    """Emits what it gets back of `given`, which it puts in state."""
+
+    schema = (
+        "at timestamp, ntz timestamp_ntz, price decimal(6,2), x float, lot struct<id:string,at:timestamp>, n map<string,int>"
+    )
+    given: tuple[Any, ...] = ()
+
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", self.schema)
+        self.map = handle.getMapState("map", "at timestamp", "at timestamp")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        before = self.value.get()
+        self.value.update(self.given)
+        at = self.given[0]
+        self.map.updateValue((at,), (at,))
+        yield Row(k=key[0], saw=f"{before!r} {self.value.get()!r} {self.map.containsKey((at,))} {list(self.map.keys())}")
+
+
+NAIVE = datetime(2024, 5, 1, 12, 30, 0, 5)
+EAST = timezone(timedelta(hours=5))
+
+
+@pytest.mark.parametrize("at", [NAIVE, NAIVE.replace(tzinfo=UTC), (NAIVE + timedelta(hours=5)).replace(tzinfo=EAST)])
+@pytest.mark.parametrize("lot", [{"id": "a", "at": NAIVE}, Row(id="a", at=NAIVE), ("a", NAIVE.replace(tzinfo=UTC))])
+@pytest.mark.parametrize("counts", [{"x": 1}, [("x", 1)]])
+def test_state_is_given_back_as_spark_gives_it_at_once_and_after_a_restart(at: Any, lot: Any, counts: Any) -> None:
+    class OfThis(Keeps):
+        given = (at, NAIVE.replace(tzinfo=EAST), Decimal("1.255"), 0.1, lot, counts)
+
+    store = Store(OfThis)
+    kept = (NAIVE, NAIVE, Decimal("1.26"), 0.1, Row(id="a", at=NAIVE), {"x": 1})
+    after = (*kept[:3], 0.10000000149011612, *kept[4:])
+    assert [row["saw"] for row in store.batch(batch_of([(1, "", "", 1)]))] == [f"None {kept!r} True {[(NAIVE,)]}"]
+    assert [row["saw"] for row in store.batch(batch_of([(1, "", "", 1)]))] == [f"{after!r} {kept!r} True {[(NAIVE,)]}"]
+
+
+class OfFloats(Plain):
+    def init(self, handle: Any) -> None:
+        self.map = handle.getMapState("map", "x double", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        yield Row(k=key[0], saw=f"{self.map.containsKey((float('nan'),))} {list(self.map.keys())}")
+        for row in rows:
+            self.map.updateValue((float("nan"),), (row.n,))
+
+
+def test_nan_is_one_key_of_a_map_state() -> None:
+    store = Store(OfFloats)
+    saw = [store.batch(batch_of([(1, "", "", 1), (1, "", "", 2)]))[0]["saw"] for _ in range(3)]
+    assert saw == ["False []", "True [(nan,)]", "True [(nan,)]"]
+
+
+class OddFrames(StatefulProcessor):
+    """The frame that a row names."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        import pandas
+
+        frame = pandas.DataFrame({"k": [key[0]], "saw": ["x"], "more": [1]})
+        for what in next(rows)["what"]:
+            yield {"none": pandas.DataFrame(), "no rows": frame[:0][["k", "saw"]], "more": frame}[what]
+
+
+def test_frames_without_rows_or_with_more_columns_are_taken() -> None:
+    store = Store(OddFrames, form="pandas")
+    assert store.batch(batch_of([(1, "none", "", 0)])) == []
+    assert store.batch(batch_of([(1, "no rows", "", 0)])) == []
+    assert store.batch(batch_of([(1, "none", "", 0), (1, "more", "", 0)])) == [{"k": 1, "saw": "x"}]
+
+
+class Later(Plain):
+    """A class with the state variables that `args` names."""
+
+    def __init__(self, names: str = "v", ttl: int | None = None) -> None:
+        super().__init__(ttl)
+        self.names = names
+
+    def init(self, handle: Any) -> None:
+        self.last = [handle.getValueState(name, "n bigint", self.ttl) for name in self.names][-1]
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        self.last.update((1,))
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"args": {"names": "v"}},
+            r"declares no state variable 'w', which it has; handle.deleteIfExists\('w'\) in init drops it",
+        ),
+        (
+            {"args": {"names": "vw", "ttl": 5}, "timeMode": "ProcessingTime"},
+            "state 'v' had no TTL; give one to a variable of another",
+        ),
+    ],
+)
+def test_state_that_the_class_no_longer_declares_is_refused_with_what_to_do(options: dict[str, Any], why: str) -> None:
+    before, now = (operator_of(Later)(output=OUTPUT, **each) for each in ({"args": {"names": "vw"}}, options))
+    for operator in (before, now):
+        operator.prepare({"s": SCHEMA}, ("k",))
+    assert isinstance(before.state, KeyedStateSchema)
+    assert isinstance(now.state, KeyedStateSchema)
+    state = KeyedState(before.state)
+    before.begin(BatchInfo(0))
+    before.accept(Rows.of(batch_of([(1, "", "", 1)]), "s", ("k",)), state)
+    with pytest.raises(StateError, match=why):
+        now.state.fitted(state.delta())
+
+
+class Broken(Plain):
+    def init(self, handle: Any) -> None:
+        raise ValueError("no such file")
+
+
+def test_what_init_raises_names_the_class_and_the_line() -> None:
+    with pytest.raises(OptionError, match=r"Broken.init raised ValueError: no such file \(test_stateful_processors.py, line"):
+        Store(Broken)
+
+
+class Unclosed(Plain):
+    def close(self) -> None:
+        raise ValueError("not open")
+
+
+def test_what_close_raises_names_the_class_and_the_line() -> None:
+    with pytest.raises(OperatorError, match=r"Unclosed.close raised ValueError: not open \(test_stateful_processors.py, line"):
+        Store(Unclosed).batch(batch_of([(1, "", "", 1)]))
+
+
+def test_each_of_many_timers_of_a_key_costs_the_same() -> None:
+    handle = Handle("ProcessingTime", ("k",))
+    handle._loaded_timers, handle.timers = [[5]], [[5]]  # pyright: ignore[reportPrivateUsage]
+    handle.registerTimer(7)
+    own = handle.timers[0]
+    for timer in (9, 7, 8):
+        handle.registerTimer(timer)
+    handle.deleteTimer(5)
+    assert handle.timers[0] is own
+    assert own == [7, 8, 9]

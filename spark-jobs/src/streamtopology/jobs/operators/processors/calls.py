@@ -71,16 +71,19 @@ class PandasForm(RowForm):
     def batch(self, given: Given) -> pa.RecordBatch:
         import pandas
 
+        given = [frame for frame in given if not isinstance(frame, pandas.DataFrame) or frame.columns.size]
         for frame in given:
-            if not isinstance(frame, pandas.DataFrame) or sorted(map(str, frame.columns)) != sorted(self.output.names):
+            if not isinstance(frame, pandas.DataFrame) or not set(self.output.names) <= set(frame.columns):
                 found = f"columns {', '.join(map(str, frame.columns))}" if hasattr(frame, "columns") else repr(frame)[:100]
                 wanted = ", ".join(self.output.names)
                 raise WrongOutput(f"{self.name} gives {found}; its `output` wants a pandas.DataFrame of {wanted}")
         try:
-            table = pa.Table.from_pandas(pandas.concat(given, ignore_index=True), self.output, preserve_index=False)
+            together = pandas.concat(given, ignore_index=True) if given else pandas.DataFrame(columns=self.output.names)
+            table = pa.Table.from_pandas(together, self.output, preserve_index=False)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise WrongValue(f"{self.name} gives values that its `output` cannot hold: {error}") from error
-        return table.combine_chunks().to_batches()[0] if table.num_rows else self.output.empty_table().to_batches()[0]
+        batches = table.combine_chunks().to_batches()  # none of no rows
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self.output)
 
 
 FORMS: Mapping[str, type[RowForm]] = {"rows": RowForm, "pandas": PandasForm}
@@ -174,7 +177,14 @@ class Calls:
             self._handle.store(state, slots)
 
     def close(self) -> None:
-        self._processor.close()
+        """Raises OperatorError, since no key is to blame for what `close` raises."""
+        try:
+            self._processor.close()
+        except ERRORS_OF_NO_TUPLE:
+            raise
+        except Exception as error:
+            where = users_line(self._class, error)
+            raise OperatorError(f"{self._class.__name__}.close raised {type(error).__name__}: {error}{where}") from error
 
     def _each_key(
         self, call: Any, keys: Sequence[tuple[Any, ...]], starts: Sequence[int], made: Any, tries: int, cost: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,6 +32,19 @@ def struct_of(schema: Any, where: str) -> pa.StructType:
     if not isinstance(schema, StructType):
         raise OperatorError(f"{where} has the schema {schema!r:.80}; allowed: a StructType, or DDL such as 'count bigint'")
     return to_arrow_type(schema, timezone="UTC")
+
+
+def left_behind(column: str, processor: str) -> str:
+    """The sentence for a column of a checkpoint's state that the class does not have any more."""
+    if column in (_TIMERS, NEXT_TIMER):
+        return "it has timers, which timeMode None does not know: keep the timeMode of before"
+    if column == NEXT_EXPIRY:
+        return "it has variables with a TTL, and none has one now: keep the TTL"
+    if column == _SEEN:
+        return f"it is of a {processor} without state variables"
+    return (
+        f"{processor} declares no state variable {column!r}, which it has; handle.deleteIfExists({column!r}) in init drops it"
+    )
 
 
 class Handle(StatefulProcessorHandle):
@@ -70,16 +83,17 @@ class Handle(StatefulProcessorHandle):
             self.variables.pop(stateName).take_away()
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        known = self._timers_of_key()
-        if expiryTimestampMs not in known:
-            own = list(known)
-            insort(own, int(expiryTimestampMs))
-            self.timers[self.at] = own
+        timer, known = int(expiryTimestampMs), self._timers_of_key()
+        place = bisect_left(known, timer)
+        if known[place : place + 1] != [timer]:
+            self._own_timers(known).insert(place, timer)
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
         known = self._timers_of_key()
-        if expiryTimestampMs in known:
-            self.timers[self.at] = [timer for timer in known if timer != expiryTimestampMs] or None
+        place = bisect_left(known, expiryTimestampMs)
+        if known[place : place + 1] == [expiryTimestampMs]:
+            del self._own_timers(known)[place]
+            self.timers[self.at] = self.timers[self.at] or None
 
     def listTimers(self) -> Iterator[int]:
         return iter(list(self._timers_of_key()))
@@ -179,3 +193,9 @@ class Handle(StatefulProcessorHandle):
         if not self.is_timed:
             raise PySparkRuntimeError("Timers are not supported with timeMode None; set ProcessingTime or EventTime")
         return self.timers[self.at] or []
+
+    def _own_timers(self, known: list[int]) -> list[int]:
+        """The timers of the key at hand, `known`, as a list of this batch, which may change."""
+        if self.timers[self.at] is None or known is self._loaded_timers[self.at]:
+            self.timers[self.at] = known = list(known)
+        return known

@@ -18,10 +18,11 @@ from streamtopology.jobs.columnar.event_times import LAST_SECOND, event_micros
 from streamtopology.jobs.operators.base import REPETITIONS, BadTuple, BatchInfo, Operator, OperatorError, Output, Rows
 from streamtopology.jobs.operators.options import MissingOption, OptionError, key_schema, one_of, require_column
 from streamtopology.jobs.operators.processors.calls import FORMS, Calls
-from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, TIME_MODES, Handle, struct_of
+from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, TIME_MODES, Handle, left_behind, struct_of
 from streamtopology.jobs.operators.processors.variables import NEVER
 from streamtopology.jobs.operators.windows import check_time_column
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
+from streamtopology.jobs.users_code.line import users_line
 from streamtopology.topology.schema import SchemaError
 
 _LAST_MILLIS = LAST_SECOND * 1000 + 999
@@ -79,7 +80,7 @@ class StatefulProcessorOperator(Operator):
         self._check_inputs(inputs)
         self._key = key
         handle = self._initialised(Handle(self._mode, key))[1]
-        self._deleted = frozenset(handle.deleted)
+        self._deleted, self._declared = frozenset(handle.deleted), tuple(handle.variables.values())
         self.state = KeyedStateSchema(tuple(handle.fields()), key_schema(inputs, key, self.renamed_keys), self.upgrade)
         self._expires = bool(handle.expiring)
         return self.output
@@ -104,12 +105,24 @@ class StatefulProcessorOperator(Operator):
             processor.init(handle)
         except (OperatorError, SchemaError) as error:
             raise OptionError(f"{self._name}.init: {error}") from error
+        except Exception as error:
+            where = users_line(self.processor_class, error)
+            raise OptionError(f"{self._name}.init raised {type(error).__name__}: {error}{where}") from error
         handle.end_init()
         return processor, handle
 
     def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """State of before, without the variables that the class has deleted since."""
-        return rows.select([name for name in rows.schema.names if name not in self._deleted])
+        """State of before, without the variables that the class has deleted since. Raises OperatorError."""
+        rows = rows.select([name for name in rows.schema.names if name not in self._deleted])
+        assert isinstance(self.state, KeyedStateSchema)
+        known = {column.name for column in self.state.columns()}
+        for column in rows.schema:
+            if column.name not in known:
+                raise OperatorError(left_behind(column.name, self._name))
+        for variable in self._declared:
+            if variable.field_name in rows.schema.names:
+                variable.check_expires(rows.schema.field(variable.field_name).type)
+        return rows
 
     def arranged(self, arrivals: Sequence[Rows]) -> Sequence[Rows]:
         initial = [rows for rows in arrivals if rows.input == self._initial and len(rows)]

@@ -1,13 +1,14 @@
 """The values of a processor's state as Python's, and back to Arrow: by column, since a value at a time costs ten times that.
 
-A struct is a tuple, a list a list, a map a dict, NULL is None; a struct inside of a value is a Row, as PySpark gives it.
+A struct is a tuple, a list a list, a map a dict, NULL is None; a struct inside of a value is a Row, as PySpark gives it, and a
+timestamp has no zone: it is one of UTC.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, time, timedelta
-from decimal import Decimal
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
@@ -18,14 +19,15 @@ from streamtopology.jobs.columnar.python_values import python_values
 from streamtopology.jobs.operators.casting import is_bytes, is_text
 from streamtopology.jobs.operators.processors.spark_rows import row_class
 from streamtopology.jobs.operators.python_kept import loss
-from streamtopology.jobs.state.value_types import parts_of
+from streamtopology.jobs.state.value_types import is_list, parts_of
 
 # Of a value of this Python type, in a struct, Arrow makes another one without a word for such a leaf. (A datetime may have a
-# zone too much or too little.) All else it keeps or refuses.
+# zone too much.) All else it keeps or refuses.
 _CHANGED: dict[type, Callable[[pa.DataType], bool]] = {
     type(None): lambda kind: False,
     bool: lambda kind: False,
     date: lambda kind: False,
+    datetime: lambda kind: not pa.types.is_timestamp(kind),  # without a zone it is one of UTC, with one it becomes that
     str: lambda kind: is_bytes(kind),
     bytes: lambda kind: is_text(kind),
     int: lambda kind: pa.types.is_temporal(kind),
@@ -34,6 +36,13 @@ _CHANGED: dict[type, Callable[[pa.DataType], bool]] = {
     time: pa.types.is_time32,
     timedelta: lambda kind: pa.types.is_duration(kind) and kind.unit in ("s", "ms"),
 }
+
+_WIDE = Context(prec=76)
+
+
+def is_plain(kind: pa.StructType) -> bool:
+    """True if a class gets back the fields of a struct just as it gives them."""
+    return is_flat(kind) and not any(pa.types.is_timestamp(each.type) or pa.types.is_decimal(each.type) for each in kind)
 
 
 def is_flat(kind: pa.StructType) -> bool:
@@ -62,6 +71,8 @@ def _inner(column: pa.Array) -> list[Any]:
         return _sliced(column, list(zip(_inner(column.keys), _inner(column.items), strict=True)), dict)
     if pa.types.is_list(kind):
         return _sliced(column, _inner(column.values), list)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit))
     return plain_values(column)
 
 
@@ -117,6 +128,8 @@ def _paired(value: Any, kind: pa.DataType) -> Any:
     if value is None or not _has_map(kind):
         return value
     if pa.types.is_map(kind):
+        if not _has_map(kind.key_type) and not _has_map(kind.item_type):
+            return list(value.items())
         return [(_paired(key, kind.key_type), _paired(item, kind.item_type)) for key, item in value.items()]
     if pa.types.is_struct(kind):
         return tuple(_paired(each, field.type) for each, field in zip(value, kind, strict=True))
@@ -124,14 +137,20 @@ def _paired(value: Any, kind: pa.DataType) -> Any:
 
 
 def _named(value: Any, kind: pa.DataType) -> Any:
-    """The value with a dict for each struct, as `loss` knows it."""
+    """The value with a dict for each struct and a zone for each timestamp, as `loss` knows it."""
     if value is None or not parts_of(kind):
-        return value
+        return _with_zone(value, kind)
     if pa.types.is_map(kind):
         return [(_named(key, kind.key_type), _named(item, kind.item_type)) for key, item in value.items()]
     if pa.types.is_struct(kind):
         return {field.name: _named(each, field.type) for each, field in zip(value, kind, strict=True)}
     return [_named(each, kind.value_type) for each in value]
+
+
+def _with_zone(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz is not None:
+        return value.replace(tzinfo=UTC)
+    return value
 
 
 def _are_kept(values: Iterable[Any], kind: pa.DataType) -> bool:
@@ -155,6 +174,47 @@ def _kept_in(kind: pa.DataType) -> frozenset[type]:
     """The Python types that every leaf of `kind` keeps or refuses."""
     leaves = [part.type for part in parts_of(kind)] or [kind]
     return frozenset(each for each, is_changed in _CHANGED.items() if not any(map(is_changed, leaves)))
+
+
+def owned(value: Any, kind: pa.DataType) -> Any:
+    """What a class puts in state, as it gets it back, with lists and dicts of its own. What does not fit stays as it is.
+
+    A struct may be a dict, and a map a list of pairs, as rows have them.
+    """
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        value = tuple(map(value.get, (field.name for field in kind)))
+    if isinstance(value, tuple) and pa.types.is_struct(kind) and len(value) == kind.num_fields:
+        return tuple.__new__(row_class(tuple(field.name for field in kind)), owned_parts(value, kind))
+    if isinstance(value, (dict, list)) and pa.types.is_map(kind):
+        return {owned(key, kind.key_type): owned(item, kind.item_type) for key, item in dict(value).items()}
+    if isinstance(value, (list, tuple)) and is_list(kind):
+        return [owned(each, kind.value_type) for each in value]
+    if pa.types.is_timestamp(kind):
+        return _without_zone(value, kind)
+    if pa.types.is_decimal(kind) and isinstance(value, Decimal):
+        return _rounded(value, kind)
+    return copied(value)
+
+
+def owned_parts(values: Iterable[Any], kind: pa.StructType) -> tuple[Any, ...]:
+    """`owned` for each field of a struct."""
+    return tuple(owned(value, field.type) for value, field in zip(values, kind, strict=True))
+
+
+def _without_zone(value: Any, kind: pa.DataType) -> Any:
+    if hasattr(value, "to_pydatetime"):  # of pandas
+        value = value.to_pydatetime()
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return value
+    return (value if kind.tz is None else value.astimezone(UTC)).replace(tzinfo=None)
+
+
+def _rounded(value: Decimal, kind: pa.DataType) -> Decimal:
+    """With the digits behind the point that Spark keeps, too."""
+    try:
+        return value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _WIDE)
+    except InvalidOperation:
+        return value  # NaN: refused with the value
 
 
 def copied(value: Any) -> Any:

@@ -15,11 +15,15 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from streamtopology.jobs.operators.base import OperatorError
-from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, is_flat
+from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, is_flat, is_plain, owned_parts
 from streamtopology.jobs.state import KeyedState
+from streamtopology.jobs.state.value_types import parts_of
 
 # The time of expiry of what never expires, and of timers that there are none of: milliseconds since 1970.
 NEVER = np.iinfo(np.int64).max
+_EXPIRES = "__expires"
+# The one that is a key of maps: in Python a NaN is the same key as itself only, in Spark as any other.
+_NAN = float("nan")
 
 
 class KeyAtHand(Protocol):
@@ -59,13 +63,19 @@ class Variable:
         self._loaded: Sequence[Any] = []
         self._handle, self._schema = handle, schema
         self._flat, self._width = is_flat(schema), len(schema)
-        self._plain = self._flat and not ttl
-        self._stored = pa.struct([*schema, pa.field("__expires", pa.int64())]) if ttl else schema
+        self._plain = is_plain(schema) and not ttl
+        self._stored = pa.struct([*schema, pa.field(_EXPIRES, pa.int64())]) if ttl else schema
 
     @property
     def arrow_type(self) -> pa.DataType:
         """The type of a key's value in the store."""
         return self._stored
+
+    def check_expires(self, before: pa.DataType) -> None:
+        """Raise OperatorError if values of this type, which a checkpoint has, never expire, but those of today do."""
+        stored = before if pa.types.is_struct(before) else parts_of(before)[-1].type
+        if self.ttl and stored.get_field_index(_EXPIRES) < 0:
+            raise OperatorError(f"{self.what} state {self.name!r} had no TTL; give one to a variable of another name")
 
     def load(self, state: KeyedState, slots: np.ndarray) -> None:
         """Take in the values of the keys in these slots, int64[n]."""
@@ -111,7 +121,7 @@ class Variable:
         if not isinstance(value, (tuple, list)) or len(value) != self._width:
             fields = ", ".join(f"{field.name}: {field.type}" for field in self._schema)
             raise OperatorError(f"{self.what} state {self.name!r} takes a tuple of ({fields}); it was given {value!r:.200}")
-        own = copied(tuple(value))
+        own = owned_parts(value, self._schema)
         return (*own, self._expiry()) if self.ttl else own
 
     def _expiry(self) -> int:
@@ -206,6 +216,14 @@ class MapVariable(_Collection, MapState):
     def __init__(self, handle: KeyAtHand, name: str, key: pa.StructType, schema: pa.StructType, ttl: int | None) -> None:
         super().__init__(handle, name, schema, ttl)
         self._key = key
+        self._has_floats = any(pa.types.is_floating(field.type) for field in key)
+        self._plain_key = is_plain(key) and not self._has_floats
+
+    def load(self, state: KeyedState, slots: np.ndarray) -> None:
+        super().load(state, slots)
+        if self._has_floats:
+            self._loaded = [each and {self._kept_key(key): value for key, value in each.items()} for each in self._loaded]
+            self.held = list(self._loaded)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -250,8 +268,9 @@ class MapVariable(_Collection, MapState):
         return (left, min(item[-1] for item in left.values())) if left else (None, NEVER)
 
     def _kept_key(self, key: Any) -> tuple[Any, ...]:
-        if key.__class__ is tuple and len(key) == len(self._key):
+        if self._plain_key and key.__class__ is tuple and len(key) == len(self._key):
             return key
         if not isinstance(key, (tuple, list)) or len(key) != len(self._key):
             raise OperatorError(f"map state {self.name!r} has keys of {len(self._key)} fields; it was given {key!r:.200}")
-        return tuple(key)
+        own = owned_parts(key, self._key)
+        return tuple(_NAN if part != part else part for part in own) if self._has_floats else own
