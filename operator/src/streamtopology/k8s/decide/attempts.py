@@ -3,6 +3,9 @@
 What makes it necessary is outside: the cluster refuses the step, or somebody takes it back each time.
 """
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -156,7 +159,7 @@ def trouble(steps: Iterable[Step], known: Known, now: float) -> tuple[str, str] 
 
 
 def _all_of_them(refusal: tuple[str, str], found: Iterable[Attempts]) -> tuple[str, str]:
-    """The refusal, with every object whose name is taken if that is it: somebody has to see to each. The remedy is said once."""
+    """The refusal; if that is a taken name, with every object that has one: somebody has to see to each of them."""
     if refusal[0] != DegradedReason.NAME_TAKEN:
         return refusal
     taken = [(each.refusal[1], each.remedy) for each in found if each.refusal is not None and each.refusal[0] == refusal[0]]
