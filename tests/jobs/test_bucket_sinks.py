@@ -86,7 +86,7 @@ def test_batch_that_ends_elsewhere_is_refused(s3_server: S3Server, tmp_path: Pat
         restored.publish(batch, staged(tmp_path, batch), end)
     with pytest.raises(SinkError, match=r"has another batch 1, .*before the checkpoint went back"):
         restored.publish(1, staged(tmp_path, 7), "c")
-    assert written_batch(sink, 1, "c") is None
+    assert written_batch(sink, WRITER, 1, "c") is None
     assert numbers_in(sink) == [0, 1, 2]
 
 

@@ -41,10 +41,10 @@ class FakeStream:
         self.triggers: list[str] = []
 
     @property
-    def writeStream(self) -> FakeStream:  # noqa: N802 - Spark's name
+    def writeStream(self) -> FakeStream:
         return self
 
-    def foreachBatch(self, batch: Callable[[Any, int], None]) -> FakeStream:  # noqa: N802 - Spark's name
+    def foreachBatch(self, batch: Callable[[Any, int], None]) -> FakeStream:
         self._batch = batch
         return self
 
@@ -64,7 +64,7 @@ class FakeStream:
         return self
 
     @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+    def isActive(self) -> bool:
         return self._thread.is_alive()
 
     def exception(self) -> None:

@@ -74,11 +74,11 @@ def test_batch_of_a_run_that_died_before_its_entry_is_there_once(
     sink = sink_at(place, s3_server, tmp_path)
     open_sink(sink, WRITER).publish(0, staged(tmp_path, 1))
     publish_and_die(sink, 1, staged(tmp_path, 2), monkeypatch)
-    assert written_batch(sink, 1, None) is None
+    assert written_batch(sink, WRITER, 1, None) is None
     restarted = Sink("out", "counts", restarts_as, sink.options)
     open_sink(restarted, WRITER).publish(1, staged(tmp_path, 2))
     assert numbers_in(sink, tmp_path) == [1, 2]
-    assert written_batch(sink, 1, None) == f"{sink.options['path']}/_manifest/000000001.json"
+    assert written_batch(sink, WRITER, 1, None) == f"{sink.options['path']}/_manifest/000000001.json"
 
 
 @apart
@@ -186,7 +186,7 @@ def test_damaged_manifest_is_a_sentence(s3_server: S3Server, tmp_path: Path, pla
     store = open_store(sink.options["path"])
     questions: dict[str, list[Callable[[], object]]] = {
         "_manifest/000000000.json": [
-            lambda: written_batch(sink, 0, "a"),
+            lambda: written_batch(sink, WRITER, 0, "a"),
             lambda: open_sink(sink, WRITER).publish(0, [], "a"),
         ],
         "_manifest/owner.json": [

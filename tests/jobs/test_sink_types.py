@@ -12,12 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from support.connectors import stage
+from support.processes import apart
 from support.stages import Flow, manifest
 
 from streamtopology import topology
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.columnar.dictionaries import decoded
+from streamtopology.jobs.columnar.python_values import python_values
 from streamtopology.jobs.connectors.sinks import Writer, open_sink
+from streamtopology.jobs.connectors.sinks.delta_types import stored
 from streamtopology.jobs.connectors.sinks.folder import json_lines, write_parquet
 from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.connectors.sinks.registry import proof, takes
@@ -107,6 +112,29 @@ def test_sink_writes_every_type_that_it_takes(tmp_path: Path, format_: str, colu
                 written(sink, rows, tmp_path)
             except Exception as error:
                 raise AssertionError(f"{format_} takes {name} and does not write it") from error
+
+
+@apart
+def test_table_of_delta_has_every_type_that_it_takes(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    sink = sink_of("delta", path=place)
+    kinds = {f"c{n}": values for n, values in enumerate(ARRAYS.values())}
+    taken = {name: values for name, values in kinds.items() if not refusals_of(sink, {name: values.type})}
+    assert len(taken) > 60
+    rows = pa.RecordBatch.from_pydict(taken)
+    for _ in range(2):  # that makes the table, and one that is compared with it
+        assert takes(sink, rows.schema).refusals(rows.schema) == []
+        proof([sink], rows.schema).check([rows])
+        written(sink, rows, tmp_path)
+    (file,) = DeltaTable(place).file_uris()
+    there = pq.read_table(file)
+    for name, values in taken.items():
+        plain = decoded(values) if pa.types.is_dictionary(values.type) else values
+        assert python_values(there[name]) == python_values(plain.cast(stored(plain.type))), str(values.type)
+
+
+def refusals_of(sink: topology.Sink, columns: Mapping[str, pa.DataType]) -> list[str]:
+    return takes(sink, pa.schema(columns)).refusals(pa.schema(columns))
 
 
 def test_sinks_take_the_types_of_sql(tmp_path: Path) -> None:

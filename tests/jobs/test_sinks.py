@@ -223,7 +223,10 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "complaint"),
     [
-        (manifest_sink("parquett"), "unknown format 'parquett'; known are parquet, json, console, memory, function, kafka"),
+        (
+            manifest_sink("parquett"),
+            "unknown format 'parquett'; known are parquet, json, delta, console, memory, function, kafka",
+        ),
         (manifest_sink("parquet"), "format parquet needs option path"),
         (
             manifest_sink("json", path="s3a://b/x"),

@@ -148,7 +148,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spec.sinks[0].input", "per-ctiy", "", "unknown operator: found 'per-ctiy', allowed: .*; did you mean 'per-city'"),
     ("spec.sinks[0].input", "rides", "",
      "unknown operator: found 'rides', allowed: clean, per-city, pairs; it is a source, and a sink takes the rows of"),
-    ("spec.sinks[0].format", "delta", "", "found 'delta', allowed: parquet, .*; write parquet, and let a job of your own add"),
+    ("spec.sinks[0].format", "iceberg", "", "found 'iceberg', allowed: parquet, .*; write format: delta, or parquet, whose"),
     ("spec.sinks[0].format", "foreachBatch", "", "found 'foreachBatch', allowed: .*; format: function calls your function"),
     ("spec.trigger", {"once": True}, "spec.trigger.once", "found .once., .*; Spark.s once is availableNow: true"),
     ("spec.trigger", {"processingTime": "5 s"}, "spec.trigger.processingTime", "Spark's processingTime is interval here"),

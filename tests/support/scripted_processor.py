@@ -73,7 +73,7 @@ class Scripted(StatefulProcessor):
             list(self.items.get()),
             sorted((key[0], value[0], list(value[1])) for key, value in self.map.iterator()),
             sorted(name for (name,) in list(self.map.keys())),
-            list(self.handle.listTimers()) if self.timed else (),
+            sorted(self.handle.listTimers()) if self.timed else (),
         )
         return str(seen)
 

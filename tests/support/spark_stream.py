@@ -30,7 +30,7 @@ class SparkStream:
         self._options[name] = value
         return self
 
-    def foreachBatch(self, batch: Callable[[Any, int], None]) -> SparkStream:  # noqa: N802 - Spark's name
+    def foreachBatch(self, batch: Callable[[Any, int], None]) -> SparkStream:
         self._batch = batch
         return self
 
@@ -40,7 +40,7 @@ class SparkStream:
         return self
 
     @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+    def isActive(self) -> bool:
         return self._thread.is_alive()
 
     def exception(self) -> Exception | None:

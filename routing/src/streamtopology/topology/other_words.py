@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SINKS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("delta", "iceberg", "hudi"), "write parquet, and let a job of your own add the folder's files to the table"
-    ),
+    **dict.fromkeys(("iceberg", "hudi"), "write format: delta, or parquet, whose files a job of your own adds to the table"),
     **dict.fromkeys(
         ("foreachBatch", "foreach"),
         "format: function calls your function with each batch (options: {run: path/file.py:function})",

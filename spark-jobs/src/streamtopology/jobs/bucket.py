@@ -92,10 +92,14 @@ class Bucket:
         self._patience = patience
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         self._server = endpoint or "Amazon S3"
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        # What delta-rs, which asks the server itself, needs beside the credentials of the environment.
+        self.options = {"aws_region": region, "allow_http": "true", "retry_timeout": f"{patience:g}s", "max_retries": "1000"}
+        self.options |= {"aws_endpoint": endpoint} if endpoint else {}
         self._client = S3Store(
             parsed.netloc,
             prefix=parsed.path.strip("/"),
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+            region=region,
             client_options={
                 "allow_http": (endpoint or "").startswith("http://"),
                 "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.connectors.sinks import written_batch
+from streamtopology.jobs.connectors.sinks import Writer, written_batch
 from streamtopology.jobs.connectors.sinks.base import staged_table
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
 from streamtopology.jobs.errors import WrongUse
@@ -33,7 +33,11 @@ def export_batch(uri: str, topology: Topology, sink: str, folder: Path) -> str:
     done = checkpoint.publications.exported_to(sink, commit.batch)
     if done is not None:
         raise WrongUse(f"batch {commit.batch} was exported for sink {sink!r} already, to {done}; start the topology")
-    if sink in known and (found := written_batch(known[sink], commit.batch, commit.end_digest)) is not None:
+    if (
+        sink in known
+        and (found := written_batch(known[sink], Writer(topology.name, checkpoint.run), commit.batch, commit.end_digest))
+        is not None
+    ):
         raise WrongUse(f"sink {sink!r} has batch {commit.batch} already, entered in {found}: start the topology")
     with checkpoint.at_hand(commit.outputs.get(sink, ())) as files:
         table = staged_table(files)

@@ -88,8 +88,9 @@ class Publisher:
             return True
         if is_complete:
             return bool({"path", "topic"} & set(sink.options))
+        writer = Writer(self._checkpoint.topology, self._checkpoint.run)
         try:
-            return written_batch(sink, commit.batch, commit.end_digest) is not None
+            return written_batch(sink, writer, commit.batch, commit.end_digest) is not None
         except OSError:  # a folder that is gone or cannot be read says nothing
             return False
         except SinkError as error:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeGuard
+from typing import Any, TypeGuard
 
 from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.operators.base import Operator
@@ -18,9 +18,6 @@ from streamtopology.jobs.operators.top_k import TopK
 from streamtopology.jobs.operators.window_aggregate import WindowAggregate
 from streamtopology.jobs.operators.window_join import WindowJoin
 from streamtopology.jobs.users_code.modules import LoadError, named_in
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 BUILTINS: Mapping[str, type[Operator]] = {
     "count": Count,
@@ -61,7 +58,7 @@ def load(run: str, base_dir: Path) -> type[Operator]:
     return found
 
 
-def _is_processor(value: object) -> TypeGuard[type[StatefulProcessor]]:
+def _is_processor(value: object) -> TypeGuard[type[Any]]:
     spark = sys.modules.get("pyspark.sql.streaming.stateful_processor")
     return isinstance(value, type) and spark is not None and issubclass(value, spark.StatefulProcessor)
 

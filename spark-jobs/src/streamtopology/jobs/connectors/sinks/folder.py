@@ -41,10 +41,14 @@ from streamtopology.jobs.failpoints import passing
 
 def write_parquet(table: pa.Table, path: Path | pa.NativeFile) -> None:
     """Write rows without their dictionaries: parquet makes its own, and readers trust the size of the indices."""
+    pq.write_table(without_dictionaries(table), path)
+
+
+def without_dictionaries(table: pa.Table) -> pa.Table:
+    """The rows of a table as plain values."""
     if all(decoded_type(kind).equals(kind) for kind in table.schema.types):
-        pq.write_table(table, path)
-    else:
-        pq.write_table(pa.Table.from_batches([decoded_rows(rows) for rows in table.to_batches()]), path)
+        return table
+    return pa.Table.from_batches([decoded_rows(rows) for rows in table.to_batches()])
 
 
 def write_json_lines(table: pa.Table, path: Path) -> None:

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.map_entries import lists_of
+from streamtopology.jobs.connectors.sinks import delta_types
+from streamtopology.jobs.connectors.sinks.delta import refusals
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, map_names, slices
 from streamtopology.jobs.connectors.sinks.messages import KEY, VALUE, message_columns
@@ -242,6 +244,11 @@ def _spark_refuses(kind: pa.DataType) -> str | None:
     return "Spark has no such type; cast it in a map, or take the rows with `frame: arrow`"
 
 
+def _delta(sink: topology.Sink, schema: pa.Schema) -> Takes:
+    """The rows that a table of Delta takes, the one that is there if there is one."""
+    return Takes(delta_types.refuses, _encode_parquet, lambda schema: refusals(sink, schema))
+
+
 def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
     """Sentences on columns that can be written, and that readers may not find."""
     if sink.format == "kafka" and VALUE in schema.names:
@@ -263,6 +270,7 @@ def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
 TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
     "parquet": lambda sink, schema: PARQUET,
     "json": lambda sink, schema: JSON,
+    "delta": _delta,
     "console": lambda sink, schema: CONSOLE,
     "memory": lambda sink, schema: MEMORY,
     "function": _function,

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -15,6 +16,7 @@ from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SINKS, kafka_settings, set_by_us
 from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
+from streamtopology.jobs.connectors.sinks.delta import DeltaSink
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
     entry_of,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from streamtopology import topology
 
 BUCKET_SCHEME = "s3://"
+_DELTA = "delta"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             known = ", ".join(format_.options) or "none"
             has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
             add(name, has)
+    if sink.format == _DELTA and find_spec("deltalake") is None:
+        add("path", "format delta needs the package deltalake; install streamtopology-jobs[delta]")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     if format_.runs and not problems:
@@ -121,6 +126,8 @@ def destination(sink: topology.Sink) -> str:
 
 def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` at a sink of files; None for other sinks, and if it is another's. Raises SinkError."""
+    if sink.format == _DELTA:
+        return None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import open_bucket, written_to
 
@@ -128,8 +135,10 @@ def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
     return written_by(Path(local_path(sink.options["path"])), writer) if "path" in sink.options else None
 
 
-def written_batch(sink: topology.Sink, batch: int, end: str | None) -> str | None:
+def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | None) -> str | None:
     """The entry of a batch that a sink of files has; None if it has not, has another of this number, or is of no files."""
+    if sink.format == _DELTA:
+        return sink.options["path"] if DeltaSink(sink, writer).has(batch, end) else None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import entry_in, open_bucket
 
@@ -152,6 +161,11 @@ def _whole_number(value: str) -> str | None:
 
 def _text(value: str) -> str | None:
     return None if value.strip() else "must not be empty"
+
+
+def _names(value: str) -> str | None:
+    names = [name.strip() for name in value.split(",")]
+    return None if all(names) and len({*names}) == len(names) else "must be names of columns, each once, such as day, city"
 
 
 def _frame(value: str) -> str | None:
@@ -206,10 +220,15 @@ def _open_function(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: P
     return FunctionSink(sink.name, load_function(sink.options["run"], base_dir), frame)
 
 
+def _open_delta(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+    return DeltaSink(sink, writer)
+
+
 _FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
 _FORMATS: Mapping[str, _Format] = {
     "parquet": _Format(_FILE_OPTIONS, ("path",), _open_files(".parquet", write_parquet)),
     "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
+    _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
     "function": _Format({"run": _text, "frame": _frame}, ("run",), _open_function, runs=True),

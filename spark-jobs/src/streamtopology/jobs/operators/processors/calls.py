@@ -22,7 +22,7 @@ from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, OperatorError
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, Handle
 from streamtopology.jobs.operators.processors.spark_rows import have_names, pandas_frames, spark_rows
-from streamtopology.jobs.operators.processors.values import Unstorable, encoded, plain_values
+from streamtopology.jobs.operators.processors.values import encoded, plain_values
 from streamtopology.jobs.operators.processors.variables import WrongVariables
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, from_dicts
 from streamtopology.jobs.state import KeyedState
@@ -34,7 +34,7 @@ declared_cost: Any = LazyModule("streamtopology.jobs.operators.declared_cost")
 Given = list[Any]
 
 
-class Form:
+class RowForm:
     """How rows go to a processor and come back. columns: the output's. name: the class, for sentences."""
 
     def __init__(self, output: pa.Schema, name: str) -> None:
@@ -54,7 +54,7 @@ class Form:
         if have_names(given, names):
             try:
                 return pa.RecordBatch.from_struct_array(encoded(given, pa.struct(list(self.output))))
-            except Unstorable:
+            except ValueError:
                 pass  # the sentence names column and value
         for row in given:
             if sorted(row.__fields__) != sorted(names):
@@ -62,7 +62,7 @@ class Form:
         return from_dicts([row.asDict(True) for row in given], self.output, self.name)
 
 
-class PandasForm(Form):
+class PandasForm(RowForm):
     """Frames of pandas, as of transformWithStateInPandas."""
 
     def rows(self, rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
@@ -83,7 +83,7 @@ class PandasForm(Form):
         return table.combine_chunks().to_batches()[0] if table.num_rows else self.output.empty_table().to_batches()[0]
 
 
-FORMS: Mapping[str, type[Form]] = {"rows": Form, "pandas": PandasForm}
+FORMS: Mapping[str, type[RowForm]] = {"rows": RowForm, "pandas": PandasForm}
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Calls:
     """One object of the processor, from its `init` to its `close`. key: the names of the key columns."""
 
     def __init__(
-        self, processor: StatefulProcessor, handle: Handle, times: TimerValues, form: Form, key: Sequence[str]
+        self, processor: StatefulProcessor, handle: Handle, times: TimerValues, form: RowForm, key: Sequence[str]
     ) -> None:
         self._processor, self._handle, self._times, self._form, self._key = processor, handle, times, form, key
         self._class = type(processor)

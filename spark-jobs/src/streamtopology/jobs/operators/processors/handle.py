@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 from streamtopology.jobs.operators.base import OperatorError
 from streamtopology.jobs.operators.processors.values import decoded
-from streamtopology.jobs.operators.processors.variables import NEVER, List, Map, Value, Variable
+from streamtopology.jobs.operators.processors.variables import NEVER, ListVariable, MapVariable, ValueVariable, Variable
 from streamtopology.jobs.state import Field, KeyedState
 
 TIME_MODES = ("None", "ProcessingTime", "EventTime")
@@ -50,20 +50,24 @@ class Handle(StatefulProcessorHandle):
     # What a processor calls -------------------------------------------------------------------------------------------
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
-        return self._declared(Value(self, stateName, self._schema(stateName, schema), self._ttl(stateName, ttlDurationMs)))
+        return self._declared(
+            ValueVariable(self, stateName, self._schema(stateName, schema), self._ttl(stateName, ttlDurationMs))
+        )
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListState:
-        return self._declared(List(self, stateName, self._schema(stateName, schema), self._ttl(stateName, ttlDurationMs)))
+        return self._declared(
+            ListVariable(self, stateName, self._schema(stateName, schema), self._ttl(stateName, ttlDurationMs))
+        )
 
     def getMapState(self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None) -> MapState:
         key, value = self._schema(stateName, userKeySchema), self._schema(stateName, valueSchema)
-        return self._declared(Map(self, stateName, key, value, self._ttl(stateName, ttlDurationMs)))
+        return self._declared(MapVariable(self, stateName, key, value, self._ttl(stateName, ttlDurationMs)))
 
     def deleteIfExists(self, stateName: str) -> None:
         self._refuse_after_init("deleteIfExists")
         self.deleted.add(stateName)
         if stateName in self.variables:
-            self.variables.pop(stateName).delete()
+            self.variables.pop(stateName).take_away()
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         known = self._timers_of_key()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ def row_class(names: tuple[str, ...]) -> type[Row]:
                 raise ValueError(item) from None  # as Row does
         return get(self, item)
 
-    fields = {name: property(itemgetter(place)) for name, place in places.items() if not hasattr(Row, name)}
+    getters = vars(namedtuple("Fields", [f"f{place}" for place in range(len(names))]))  # they pass __getitem__ by
+    fields = {name: getters[f"f{place}"] for name, place in places.items() if not hasattr(Row, name)}
     return type("Row", (Row,), {**fields, "__fields__": list(names), "__getitem__": by_name})
 
 

@@ -36,10 +36,6 @@ _CHANGED: dict[type, Callable[[pa.DataType], bool]] = {
 }
 
 
-class Unstorable(ValueError):
-    """A value that a type of Arrow cannot hold; the message says why."""
-
-
 def is_flat(kind: pa.StructType) -> bool:
     """True if no field of the struct has parts, so that a value of it cannot be changed in place."""
     return not any(parts_of(field.type) for field in kind)
@@ -97,7 +93,7 @@ def _with_none(values: list[Any], column: pa.Array) -> list[Any]:
 
 
 def encoded(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as a column. Raises Unstorable unless each of them stays what it is.
+    """The values as a column. Raises ValueError unless each of them stays what it is.
 
     Arrow takes a tuple for a struct, which costs a tenth of columns made of the tuples first.
     """
@@ -105,9 +101,9 @@ def encoded(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         column = pa.array([_paired(value, kind) for value in values] if _has_map(kind) else values, kind)
         reason = None if _are_kept(values, kind) else loss([_named(value, kind) for value in values], pa.field("", kind))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise Unstorable(str(error)) from error
+        raise ValueError(str(error)) from error
     if reason is not None:
-        raise Unstorable(reason)
+        raise ValueError(reason)
     return column
 
 

@@ -7,7 +7,7 @@ a list or item of a map has its time of expiry as the last field of its struct, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,19 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from streamtopology.jobs.operators.base import OperatorError
-from streamtopology.jobs.operators.processors.values import Unstorable, copied, decoded, encoded, is_flat
+from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, is_flat
 from streamtopology.jobs.state import KeyedState
-
-if TYPE_CHECKING:
-    from streamtopology.jobs.operators.processors.handle import Handle
 
 # The time of expiry of what never expires, and of timers that there are none of: milliseconds since 1970.
 NEVER = np.iinfo(np.int64).max
+
+
+class KeyAtHand(Protocol):
+    """The key that a processor works on: its place among those that are loaded, the time, and when its state expires next."""
+
+    at: int
+    now: int
+    expires: list[int]
 
 
 class WrongVariables(OperatorError):
@@ -48,7 +53,7 @@ class Variable:
 
     what: ClassVar[str]
 
-    def __init__(self, handle: Handle, name: str, schema: pa.StructType, ttl: int | None) -> None:
+    def __init__(self, handle: KeyAtHand, name: str, schema: pa.StructType, ttl: int | None) -> None:
         self.name, self.field_name, self.ttl = name, name, ttl
         self.held: Any = []
         self._loaded: Sequence[Any] = []
@@ -78,18 +83,18 @@ class Variable:
         values = [self.held[place] for place in places]
         try:
             return places, encoded(values, self.arrow_type) if places else None
-        except Unstorable:
+        except ValueError:
             reasons = {place: self._misfit(value) for place, value in zip(places, values, strict=True)}
             raise WrongVariables({place: reason for place, reason in reasons.items() if reason}) from None
 
     def _misfit(self, value: Any) -> str | None:
         try:
             encoded([value], self.arrow_type)
-        except Unstorable as error:
+        except ValueError as error:
             return f"{self.what} state {self.name!r} was given {value!r:.200}, which {self.arrow_type} cannot hold: {error}"
         return None
 
-    def delete(self) -> None:
+    def take_away(self) -> None:
         self.held = _Deleted(self.what, self.name)
 
     def clear(self) -> None:
@@ -125,7 +130,7 @@ class Variable:
         return not self.ttl or value[-1] > self._handle.now
 
 
-class Value(Variable, ValueState):
+class ValueVariable(Variable, ValueState):
     what = "value"
 
     def exists(self) -> bool:
@@ -164,7 +169,7 @@ class _Collection(Variable):
         return self.held[place]
 
 
-class List(_Collection, ListState):
+class ListVariable(_Collection, ListState):
     what = "list"
 
     @property
@@ -195,10 +200,10 @@ class List(_Collection, ListState):
         return (left, min(item[-1] for item in left)) if left else (None, NEVER)
 
 
-class Map(_Collection, MapState):
+class MapVariable(_Collection, MapState):
     what = "map"
 
-    def __init__(self, handle: Handle, name: str, key: pa.StructType, schema: pa.StructType, ttl: int | None) -> None:
+    def __init__(self, handle: KeyAtHand, name: str, key: pa.StructType, schema: pa.StructType, ttl: int | None) -> None:
         super().__init__(handle, name, schema, ttl)
         self._key = key
 

@@ -1,0 +1,96 @@
+"""The types and columns of Delta's tables, and how rows differ from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from streamtopology.jobs.columnar.dictionaries import decoded_type
+from streamtopology.jobs.connectors.sinks.takes import names_twice, twice_in_structs
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_date32,
+)  # fmt: skip
+# Not views: Arrow's cast of them to lists is wrong.
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_UNIT = "us"
+# Delta has no such names unless a table maps them, which delta-rs does not write.
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+_CAST = "cast it in a map, or write it to another format"
+
+
+def refuses(kind: pa.DataType) -> str | None:
+    """The reason why Delta has no column of a type, whatever it is made of; None if it has."""
+    if pa.types.is_dictionary(kind):
+        return None
+    if pa.types.is_timestamp(kind):
+        return None if kind.unit == _UNIT else f"Delta has times in microseconds alone; {_CAST}"
+    if pa.types.is_decimal(kind):
+        fits = pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision
+        return None if fits else f"Delta has decimal128 alone, with scales from 0 on; {_CAST}"
+    if pa.types.is_struct(kind) and kind.num_fields == 0:
+        return "Delta has no struct without fields; leave it out, or give it one"
+    if twice := twice_in_structs(kind):
+        return f"{twice}; rename one"
+    made_of_parts = (*_LISTS, pa.types.is_struct, pa.types.is_map)
+    has = any(is_of(kind) for is_of in (*_PLAIN, *_TEXTS, *_BYTES, *made_of_parts))
+    return None if has else f"Delta has no such type; {_CAST}"
+
+
+def columns(schema: pa.Schema, partitions: Sequence[str]) -> Iterator[str]:
+    """Sentences on columns that no table can have, and on partitions that rows of `schema` cannot have."""
+    for name in names_twice(schema.names):
+        yield f"cannot write two columns of the name {name!r}; rename one"
+    for name in schema.names:
+        if found := sorted(_NOT_IN_NAMES & {*name}):
+            yield f"cannot write column {name!r}: names of Delta have no {found[0]!r}; rename it"
+    for name in partitions:
+        if name not in schema.names:
+            yield f"cannot partition by {name!r}, which is no column; partitionBy can name {', '.join(schema.names)}"
+        elif pa.types.is_nested(schema.field(name).type) or any(is_of(schema.field(name).type) for is_of in _BYTES):
+            yield f"cannot partition by column {name!r} of type {schema.field(name).type}; name one of numbers, texts or times"
+    if len(schema) and {*schema.names} <= {*partitions}:
+        yield "cannot partition by all columns: the files would have none; leave one out of partitionBy"
+
+
+def stored(kind: pa.DataType) -> pa.DataType:
+    """The type that a table has for values of `kind`, which it does not refuse."""
+    kind = decoded_type(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, stored(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored(kind.key_type), stored(kind.item_type))
+    if any(is_list(kind) for is_list in _LISTS):
+        return pa.list_(stored(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(_UNIT, None if kind.tz is None else "UTC")
+    if any(is_of(kind) for is_of in _TEXTS):
+        return pa.string()
+    return pa.binary() if any(is_of(kind) for is_of in _BYTES) else kind
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of a table for rows of `schema`. All may be NULL."""
+    return pa.schema([pa.field(field.name, stored(field.type)) for field in schema])
+
+
+def differences(table: pa.Schema, rows: pa.Schema) -> Iterator[str]:
+    """Sentences on columns for which rows of `rows` do not fit a table. A column that rows do not have may be NULL there."""
+    for field in rows:
+        if field.name not in table.names:
+            yield (
+                f"column {field.name!r} of type {stored(field.type)} is not in the table, which has "
+                f"{', '.join(table.names)}; add it there, or do not emit it"
+            )
+            continue
+        there = table.field(field.name)
+        if stored(there.type) != stored(field.type):
+            yield f"column {field.name!r} is {there.type} in the table, and {stored(field.type)} in the rows; {_CAST}"
+        elif field.nullable and not there.nullable:
+            yield f"column {field.name!r} is NOT NULL in the table, and may be NULL in the rows; drop NOT NULL there"
+    for there in table:
+        if there.name not in rows.names and not there.nullable:
+            yield f"column {there.name!r} is NOT NULL in the table, and not in the rows; drop NOT NULL there, or emit it"
