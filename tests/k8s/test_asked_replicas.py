@@ -57,6 +57,27 @@ def test_sentence_goes_with_its_cause() -> None:
         assert "unheeded" not in world.manifest["status"]["autoscale"]
 
 
+@pytest.mark.parametrize(("asked", "bound", "limit"), [(0, 1, "minReplicas"), (12, 9, "maxReplicas")])
+def test_scale_out_of_bounds_says_which_bound_holds(asked: int, bound: int, limit: str) -> None:
+    world = scaled_world("External")
+    ask_for(world, bound)
+    assert not_scaled(world) == []
+    ask_for(world, asked)
+    [said] = not_scaled(world)
+    assert f"spec.autoscale.replicas is {asked} now, and {bound} run, as autoscale.{limit} is {bound}" in said
+    assert ("spec.suspend stops all executors" in said) == (asked == 0)
+    assert world.manifest["status"]["autoscale"]["unheeded"] == said
+    ask_for(world, bound)
+    assert "unheeded" not in world.manifest["status"]["autoscale"]
+
+
+def test_zero_that_minimum_allows_is_heeded() -> None:
+    world = scaled_world("External")
+    ask_for(world, 0, minReplicas=0)
+    assert not_scaled(world) == []
+    assert "unheeded" not in world.manifest["status"]["autoscale"]
+
+
 def test_operators_own_decision_is_no_scale_from_outside() -> None:
     world = scaled_world("Operator")
     world.scaling = Scaling({"large": 6}, BUSY)

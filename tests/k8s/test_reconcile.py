@@ -279,6 +279,21 @@ def test_pause_leaves_everything_as_it_is(world: World):
     assert world.decide().steps
 
 
+def test_topology_created_paused_says_so_and_nothing_else(world: World):
+    fresh = World(world.manifest)
+    del fresh.manifest["status"]
+    fresh.manifest["metadata"]["annotations"] = {names.PAUSE: "true"}
+    decision = fresh.decide()
+    assert (decision.steps, decision.status["phase"]) == ((), "Paused")
+    fresh.carry_out(decision)
+    assert condition(fresh, "Ready") == ("False", "Paused")
+    assert condition(fresh, "Degraded") == ("False", "AsExpected")
+    assert condition(fresh, "Reconfiguring") == ("False", "Paused")
+    del fresh.manifest["metadata"]["annotations"]
+    fresh.settle()
+    assert condition(fresh, "Ready") == ("True", "Running")
+
+
 def test_invalid_manifest_is_reported_in_full_and_touches_nothing(world: World):
     before = copy.deepcopy(world.objects)
     world.change(executors=[{**LARGE, "cpu": "0m"}], operators=[{**COUNTS, "grouping": {"policy": "mixd", "key": "key"}}])

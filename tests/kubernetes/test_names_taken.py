@@ -69,8 +69,7 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
     with an_operator(api_server, (topologies.namespace,), drivers):
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"))
-        message = next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
-        assert f"{kind} {theirs.name} exists and is not of this topology" in message
+        assert f"{kind} {theirs.name} exists and is not of this topology" in message(topologies)
         assert theirs.version() == before
         topologies.delete("flow")
         eventually(lambda: not topologies.exists("flow"))
@@ -80,6 +79,48 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
         theirs.delete()
         eventually(lambda: settled(topologies, 1), 120)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
+
+
+def message(topologies: Topologies) -> str:
+    return next(one["message"] for one in topologies.status("flow")["conditions"] if one["type"] == "Degraded")
+
+
+def test_objects_of_somebody_else_are_all_named(topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers) -> None:
+    theirs = [Foreign(topologies, kind, {}) for kind in ("ServiceAccount", "Secret", "NetworkPolicy")]
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"))
+        said = message(topologies)
+        places = ("ServiceAccount flow-driver", "Secret flow-spark", "NetworkPolicy flow")
+        assert [f"{place} exists and is not of this topology" in said for place in places] == [True, True, True]
+        for each in theirs[:2]:
+            each.delete()
+        eventually(lambda: "flow-driver" not in message(topologies) and "NetworkPolicy flow exists" in message(topologies), 120)
+        theirs[2].delete()
+        eventually(lambda: settled(topologies, 1), 120)
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 120)
+
+
+def test_object_of_a_former_topology_that_a_finalizer_keeps_is_named_with_it(
+    topologies: Topologies, api_server: ApiServer, drivers: FakeDrivers
+) -> None:
+    with an_operator(api_server, (topologies.namespace,), drivers):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: settled(topologies, 1), 120)
+        hold: dict[str, Any] = {"metadata": {"finalizers": ["example.com/hold"]}}
+        topologies.core.patch_namespaced_service_account("flow-driver", topologies.namespace, hold)
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 120)
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: topologies.condition("flow", "Degraded") == ("True", "NameTaken"), 120)
+        assert "ServiceAccount flow-driver" in message(topologies)
+        assert "it is being deleted and waits for example.com/hold" in message(topologies)
+        let_go: dict[str, Any] = {"metadata": {"finalizers": None}}
+        topologies.core.patch_namespaced_service_account("flow-driver", topologies.namespace, let_go)
+        eventually(lambda: settled(topologies, 1), 120)
+        topologies.delete("flow")
+        eventually(lambda: not topologies.exists("flow"), 120)
 
 
 def test_topology_whose_objects_would_be_those_of_another_makes_none(
@@ -92,8 +133,8 @@ def test_topology_whose_objects_would_be_those_of_another_makes_none(
         pods = topologies.executor_pods("flow", "a-b")
         topologies.create(manifest("flow-a", rebalance=QUIET, executors=[{**SMALL, "name": "b"}]))
         eventually(lambda: topologies.condition("flow-a", "Ready") == ("False", "InvalidManifest"), 120)
-        message = next(one["message"] for one in topologies.status("flow-a")["conditions"] if one["type"] == "Ready")
-        assert "StatefulSet flow-a-b, which is that of class 'a-b' of the topology 'flow'" in message
+        said = next(one["message"] for one in topologies.status("flow-a")["conditions"] if one["type"] == "Ready")
+        assert "StatefulSet flow-a-b, which is that of class 'a-b' of the topology 'flow'" in said
         assert topologies.left_of("flow-a") == []
         assert topologies.executor_pods("flow", "a-b") == pods
         topologies.change("flow-a", executors=[{**SMALL, "name": "c"}])

@@ -247,7 +247,7 @@ def test_job_of_somebody_else_keeps_its_name_and_is_reported(
     with an_operator(api_server, (topologies.namespace,), drivers):
         a_topology(topologies)
         snapshots.create()
-        assert "give the snapshot another name, or delete that object" in snapshots.is_refused_by("NameTaken")
+        assert "give the snapshot another name, or delete what is in its way" in snapshots.is_refused_by("NameTaken")
         topologies.batch.delete_namespaced_job("nightly-snapshot", topologies.namespace, propagation_policy="Background")
         snapshots.finish()
         snapshots.comes_to("Completed")

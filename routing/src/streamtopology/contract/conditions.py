@@ -35,6 +35,7 @@ class ReadyReason(Documented):
     SUSPENDING = "Suspending", "spec.suspend is set: the driver finishes its batch, then the executors end"
     SUSPENDED = "Suspended", "(True) spec.suspend is set, and nothing runs any more"
     COMPLETED = "Completed", "(True) the input has ended and everything is committed"
+    PAUSED = "Paused", "an annotation keeps the operator from making the driver"
     DELETING = "Deleting", "the topology is being deleted"
 
 
@@ -107,7 +108,7 @@ class EventReason(Documented):
     GAIN_MEASURED = "GainMeasured", "what an epoch brought, compared with the prediction"
     RECONFIGURED = "Reconfigured", "a change is done, and how long it took"
     RECOVERED = "Recovered", "a condition Degraded is over"
-    NOT_SCALED = "NotScaled", "somebody has changed spec.autoscale.replicas, and autoscale.by lets others decide"
+    NOT_SCALED = "NotScaled", "spec.autoscale.replicas was changed, and others decide, or it is out of bounds"
     SERVED_BY_ANOTHER = "ServedByAnother", "a second release of the operator leaves the topology to the first"
     WRITES_LIMITED = "WritesLimited", "the operator has written more for the topology than any change needs, and pauses"
     NOT_WATCHED = "NotWatched", "the release that serves the topology does not watch its namespace any more"

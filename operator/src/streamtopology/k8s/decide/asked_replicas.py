@@ -82,10 +82,15 @@ def _back_and_forth(seen: Observation) -> Sequence[float]:
 
 
 def unheeded(seen: Observation, desired: int) -> str:
-    """The sentence for a number that was changed though others decide; empty where the `desired` one is the same."""
+    """The sentence for a number that is not heeded: others decide, or it is out of bounds; empty where it is the `desired`
+    one."""
     scaled = seen.read.autoscale if isinstance(seen.read, Topology) else None
     asked = asked_replicas(seen)
-    if scaled is None or scaled.by == "External" or len(asked) < 2 or asked[-1].replicas == desired:
+    if scaled is None or not asked or asked[-1].replicas == desired:
+        return ""
+    if scaled.by == "External":
+        return _out_of_bounds(asked[-1].replicas, desired)
+    if len(asked) < 2:
         return ""
     decides = "the operator decides on the number" if scaled.by == "Operator" else "nobody changes the number"
     return (
@@ -93,3 +98,9 @@ def unheeded(seen: Observation, desired: int) -> str:
         "and spec.autoscale.replicas is only the beginning; to scale with kubectl scale, an HPA or KEDA "
         "set autoscale.by: External"
     )
+
+
+def _out_of_bounds(asked: int, bound: int) -> str:
+    limit = "minReplicas" if asked < bound else "maxReplicas"
+    way_out = "" if asked else "; spec.suspend stops all executors, and minReplicas: 0 those without rows"
+    return f"spec.autoscale.replicas is {asked} now, and {bound} run, as autoscale.{limit} is {bound}{way_out}"

@@ -3,6 +3,9 @@
 What makes it necessary is outside: the cluster refuses the step, or somebody takes it back each time.
 """
 
+# pyright takes the members of enums with a meaning for tuples.
+# pyright: reportUnnecessaryComparison=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +27,9 @@ LONGEST_DELAY = 60.0
 # A step that was not taken for so long begins again.
 FORGOTTEN_SECONDS = 600.0
 
+# The objects with taken names that a message names.
+MOST_NAMED = 10
+
 # The number of times that a step has gone well and is wanted again, from which on that is reported.
 CONTESTED = 4
 
@@ -33,8 +39,8 @@ class Attempts:
     """The number of times in a row that the same step was taken at an object, and the last time, in seconds since 1970.
 
     `refused`: the number of times in a row that it was refused, 0 if it went well the last time. `refusal`: (reason,
-    sentence) of the last time, None while that need not be reported. `text`: the step, for people. `generation`: of the
-    topology, the last time.
+    sentence) of the last time, None while that need not be reported, and `remedy` what helps. `text`: the step, for people.
+    `generation`: of the topology, the last time.
     """
 
     step: str
@@ -44,6 +50,7 @@ class Attempts:
     refused: int = 0
     text: str = ""
     generation: int = 0
+    remedy: str = ""
 
     @property
     def due(self) -> float:
@@ -81,10 +88,14 @@ class Away:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The answer to a refused step: (reason, sentence), and the number of times in a row from which on it is reported."""
+    """The answer to a refused step: (reason, sentence), and the number of times in a row from which on it is reported.
+
+    `remedy`: what helps, said once for all objects that it helps with; empty where it is in the sentence.
+    """
 
     problem: tuple[str, str]
     tries: int = 1
+    remedy: str = ""
 
 
 def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | None = None, generation: int = 0) -> Attempts:
@@ -94,7 +105,7 @@ def noted(known: Attempts | None, step: Step, now: float, refusal: Refusal | Non
         return Attempts(step.content, same.count + 1, now, text=str(step), generation=generation)
     refused = same.refused + 1
     problem = refusal.problem if refused >= refusal.tries else None
-    return Attempts(step.content, same.count + 1, now, problem, refused, str(step), generation)
+    return Attempts(step.content, same.count + 1, now, problem, refused, str(step), generation, refusal.remedy)
 
 
 def under(known: Known, generation: int) -> dict[Aim, Attempts]:
@@ -135,15 +146,27 @@ def is_repeated(steps: Iterable[Step], known: Known, now: float) -> bool:
 
 
 def trouble(steps: Iterable[Step], known: Known, now: float) -> tuple[str, str] | None:
-    """(reason, sentence) of the first step that is refused, or else taken back again and again; None where all go well."""
+    """(reason, sentence) of the first step that is refused, with those like it, or else of one that is taken back again and
+    again; None where all go well."""
     found = [before for step in steps if (before := _same(step, known)) is not None]
     for before in found:
         if before.refusal is not None:
-            return before.refusal
+            return _all_of_them(before.refusal, found)
     fought = [before for before in found if before.refused == 0 and before.count >= CONTESTED]
     for before in (*fought, *_fought(known, now)):
         return DegradedReason.CONTESTED, f"somebody keeps changing what the operator writes: {before.text}"
     return None
+
+
+def _all_of_them(refusal: tuple[str, str], found: Iterable[Attempts]) -> tuple[str, str]:
+    """The refusal; if that is a taken name, with every object that has one: somebody has to see to each of them."""
+    if refusal[0] != DegradedReason.NAME_TAKEN:
+        return refusal
+    taken = [(each.refusal[1], each.remedy) for each in found if each.refusal is not None and each.refusal[0] == refusal[0]]
+    named = "; ".join(sentence for sentence, _ in taken[:MOST_NAMED])
+    more = f" (and {len(taken) - MOST_NAMED} more)" if len(taken) > MOST_NAMED else ""
+    remedy = next((f": {remedy}" for _, remedy in taken if remedy), "")
+    return refusal[0], f"{named}{more}{remedy}"
 
 
 def seconds_to_peace(known: Known, now: float) -> float | None:

@@ -186,6 +186,8 @@ def _runs(seen: Observation, topology: Topology) -> Condition:
 
 def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
     pod = seen.driver_pod
+    if _is_kept_from_running(seen):
+        return ReadyReason.PAUSED, f"the annotation {names.PAUSE} keeps the operator from making the driver"
     if pod is None and seen.driver is not None and seen.driver.failure:
         return ReadyReason.DRIVER_NOT_CREATED, f"the cluster does not create the driver's pod: {seen.driver.failure}"
     if pod is None:
@@ -204,6 +206,11 @@ def _why_not_ready(seen: Observation) -> tuple[str, str] | None:
     if stats is None or stats.batch is None:
         return ReadyReason.DRIVER_STARTING, f"the driver is there, no batch has been committed yet{_phase_of(seen)}"
     return None
+
+
+def _is_kept_from_running(seen: Observation) -> bool:
+    """True for a topology that was paused before its driver was made."""
+    return seen.paused and seen.driver is None and seen.driver_pod is None
 
 
 def _phase_of(seen: Observation) -> str:
@@ -313,7 +320,12 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
         yield DegradedReason.PODS_EVICTED, sentences[0] + more
     missing = topology.replicas - ready_executors(seen, topology)
-    if missing > 0 and not topology.suspend and (settled or _has_long_waited(seen, topology)):
+    if (
+        missing > 0
+        and not topology.suspend
+        and not _is_kept_from_running(seen)
+        and (settled or _has_long_waited(seen, topology))
+    ):
         yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
 
 

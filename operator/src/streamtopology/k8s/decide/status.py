@@ -164,7 +164,7 @@ def _phase(seen: Observation, topology: Topology, ready: Condition, under_way: t
     if ready.reason in conditions.ALARMING:
         return "Failed" if ready.reason in (ReadyReason.DRIVER_FAILED, ReadyReason.DRIVER_REFUSED) else "Starting"
     if ready.status != "True":
-        return "Starting"
+        return "Paused" if ready.reason == ReadyReason.PAUSED else "Starting"
     if ready.reason == ReadyReason.ASLEEP and under_way is None:
         return "Asleep"
     return "Reconfiguring" if under_way is not None and under_way[0] != ReconfiguringReason.STARTING else "Running"

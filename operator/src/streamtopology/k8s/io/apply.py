@@ -47,18 +47,27 @@ class ResizeRefusedError(StreamTopologyError):
 
 
 class NameTakenError(StreamTopologyError):
-    """An object of this name exists and is not the owner's. `is_left_over`: it was of an old owner of the same name."""
+    """An object of this name exists and is not the owner's. `is_left_over`: it was of an old owner of the same name.
+
+    `what` names the object, `remedy` what helps: nothing of ours, for one that is about to go.
+    """
 
     def __init__(self, kind: Kind, found: Object, owner: Owner) -> None:
-        owners = found["metadata"].get("ownerReferences") or ()
+        metadata = found["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        holding = (metadata.get("finalizers") or ()) if "deletionTimestamp" in metadata else ()
         self.is_left_over = any((each["kind"], each["name"]) == (owner.kind.kind, owner.name) for each in owners)
         kind_of_owner = "topology" if owner.kind == names.TOPOLOGY else "snapshot"
-        what = f"{kind.kind} {found['metadata']['name']}"
+        self.what, self.remedy = f"{kind.kind} {metadata['name']}", ""
         if self.is_left_over:
-            super().__init__(f"{what} is of a former {kind_of_owner} {owner.name!r} and will be deleted with it")
+            self.what += f" is of a former {kind_of_owner} {owner.name!r} and will be deleted with it"
         else:
             whose = f"belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else f"is not of this {kind_of_owner}"
-            super().__init__(f"{what} exists and {whose}: give the {kind_of_owner} another name, or delete that object")
+            self.what += f" exists and {whose}"
+            self.remedy = f"give the {kind_of_owner} another name, or delete what is in its way"
+        if holding:
+            self.what += f"; it is being deleted and waits for {', '.join(holding)}"
+        super().__init__(f"{self.what}: {self.remedy}" if self.remedy else self.what)
 
 
 class Applier:

@@ -23,7 +23,8 @@ TRIES, LEFT_OVER_TRIES = 3, 6
 def report_of(step: Step, refusal: ApiError | NameTakenError) -> Refusal:
     """The report of a refused step: at once what stays refused as it is, later what may go well the next time."""
     if isinstance(refusal, NameTakenError):
-        return Refusal((DegradedReason.NAME_TAKEN, str(refusal)), LEFT_OVER_TRIES if refusal.is_left_over else 1)
+        tries = LEFT_OVER_TRIES if refusal.is_left_over else 1
+        return Refusal((DegradedReason.NAME_TAKEN, refusal.what), tries, refusal.remedy)
     causes = manifest_fields(step, refusal.fields)
     blamed = f"because of {', '.join(causes)}: " if causes else ""
     text = f"{step}: {blamed}{refusal.message or refusal.reason} ({refusal.status}){_way_out(step, refusal)}"

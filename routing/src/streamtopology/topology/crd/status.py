@@ -10,8 +10,8 @@ def status_schema() -> Schema:
         "What the operator has seen and what it is about to do.",
         {
             "phase": text(
-                "Where the topology is in its life: Starting, Running, Reconfiguring, Asleep, Suspending, Suspended, "
-                "Completed, Draining, Failed or Invalid."
+                "Where the topology is in its life: Starting, Running, Reconfiguring, Asleep, Paused, Suspending, "
+                "Suspended, Completed, Draining, Failed or Invalid."
             ),
             "observedGeneration": whole("The metadata.generation that this status is about."),
             "conditions": conditions_schema(
@@ -111,7 +111,7 @@ def _autoscale() -> Schema:
                     },
                 ),
             ),
-            "unheeded": text("Why a change of spec.autoscale.replicas changes nothing, where others decide."),
+            "unheeded": text("Why another number than spec.autoscale.replicas holds: others decide, or it is out of bounds."),
             "reason": text("The reason for this number, with the figures."),
             "at": _time("When that was decided."),
         },
