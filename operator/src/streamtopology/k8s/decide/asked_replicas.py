@@ -14,7 +14,7 @@ from streamtopology.k8s.decide.fields import items_at, mapping_at
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.instants import format_time, parse_time
 from streamtopology.k8s.resources.objects import Object
-from streamtopology.topology import Topology
+from streamtopology.topology import Autoscale, Topology
 
 # The time for which a change counts. Flux writes a manifest back every ten minutes, Argo CD within seconds.
 COUNTED_SECONDS = 2700.0
@@ -89,7 +89,7 @@ def unheeded(seen: Observation, desired: int) -> str:
     if scaled is None or not asked or asked[-1].replicas == desired:
         return ""
     if scaled.by == "External":
-        return _out_of_bounds(asked[-1].replicas, desired)
+        return _out_of_bounds(asked[-1].replicas, desired, scaled)
     if len(asked) < 2:
         return ""
     decides = "the operator decides on the number" if scaled.by == "Operator" else "nobody changes the number"
@@ -100,7 +100,10 @@ def unheeded(seen: Observation, desired: int) -> str:
     )
 
 
-def _out_of_bounds(asked: int, bound: int) -> str:
+def _out_of_bounds(asked: int, desired: int, scaled: Autoscale) -> str:
+    bound = min(max(asked, scaled.min_replicas), scaled.max_replicas)
+    if asked == bound or desired != bound:  # a topology that is paused or starts keeps another number for a while
+        return ""
     limit = "minReplicas" if asked < bound else "maxReplicas"
     way_out = "" if asked else "; spec.suspend stops all executors, and minReplicas: 0 those without rows"
     return f"spec.autoscale.replicas is {asked} now, and {bound} run, as autoscale.{limit} is {bound}{way_out}"
