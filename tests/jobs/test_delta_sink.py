@@ -41,7 +41,8 @@ def staged(folder: Path, *numbers: int, **columns: Any) -> list[Path]:
 def numbers_in(place: Path) -> list[int]:
     """The rows of the files that the newest version of the log names, read by DuckDB."""
     files = DeltaTable(str(place)).file_uris()
-    found = duckdb.sql(f"SELECT n FROM read_parquet({files}, union_by_name = true) ORDER BY n").fetchall() if files else []
+    query = f"SELECT n FROM read_parquet({files}, union_by_name = true) ORDER BY n"
+    found = duckdb.connect().sql(query).fetchall() if files else []  # the threads of the default one a fork does not have
     return [n for (n,) in found]
 
 
