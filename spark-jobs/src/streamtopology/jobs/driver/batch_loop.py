@@ -18,6 +18,7 @@ The loop knows no Spark. It runs attempts through `AttemptRunner`, which tests i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -428,7 +429,7 @@ class BatchLoop:
             partition_by_instance=place_instances(slots, placement, self.progress.placement_before(plan)),
             watermark=self.watermarks.current(),
             closed_until=self.watermarks.closed_until(),
-            recorded_at=max(self.clock(), (last and last.recorded_at) or 0.0),
+            recorded_at=max(self.clock(), -math.inf if last is None or last.recorded_at is None else last.recorded_at),
             flush=self.router.must_flush(),
             descriptors=deal(descriptors, plan.epoch.source_shares, slots, placement.present),
             most_bytes=TOLERANCE * self.progress.sizes.most_of_task(plan),
