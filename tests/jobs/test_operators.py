@@ -374,7 +374,7 @@ def test_the_operators_of_the_documentation_work(capsys):
 @pytest.mark.parametrize(
     ("run", "options", "reported"),
     [
-        ("count", {"emit": "all"}, "updates, tuples, nothing"),
+        ("count", {"emit": "every"}, "updates, all, tuples, nothing"),
         ("count", {"costPerTuple": "10 parsecs"}, "10us, 5ms"),
         ("count", {"select": ["k"]}, "needs emit: tuples"),
         ("quantiles", {"column": "i"}, "'min'.*allowed: column, min"),

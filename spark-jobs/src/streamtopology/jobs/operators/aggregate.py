@@ -1,4 +1,4 @@
-"""aggregate: sum, mean, min, max and count of columns, per key."""
+"""aggregate: sum, mean, min, max and count of columns, per group."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import Rows, field_values
-from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, values_of_state
+from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, of_ranks, ranks, values_of_state
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
-from streamtopology.jobs.operators.options import OptionError, require_column
+from streamtopology.jobs.operators.options import OptionError, one_of, require_column
 from streamtopology.jobs.state import Field, KeyedState
 from streamtopology.jobs.state.schema import Merge
 from streamtopology.topology import nearest
@@ -27,6 +27,7 @@ else:
 # The fields that the state keeps for a function in addition to the count.
 _KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
 FUNCTIONS = ("count", "sum", "mean", "min", "max")
+NANS = ("ignore", "keep")
 # Functions by names that other systems and people have for them.
 _OTHER_NAMES: Mapping[str, str] = {"avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max"}
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
@@ -75,12 +76,14 @@ def _likely(call: re.Match[str] | None) -> str:
 class Aggregates:
     """The fields, folding and results of a set of calls, for keys of any kind.
 
-    NULL and NaN values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest. A mean of
-    integers has a sum of 128 bits; where `sum` shows the sum, it has to fit into 64.
+    NULL values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest. So are NaN values,
+    unless `nan` is keep: then NaN is a value as in Spark, larger than all others. A mean of integers has a sum of 128 bits;
+    where `sum` shows the sum, it has to fit into 64.
     """
 
-    def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema], nan: str = "ignore") -> None:
         self.calls = calls
+        self._keeps_nan = nan == "keep"
         self._types = {call.column: _common_type(call, inputs) for call in calls if call.column}
         called = {(call.function, call.column) for call in calls}
         self._wide = {
@@ -99,13 +102,22 @@ class Aggregates:
             kind = _KEPT.get(call.function)
             if kind is not None:
                 field = _field(kind, call.column)
-                type_ = self._types[call.column]
-                dtype = _dtype(type_)
-                needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
+                needed[field] = self._kept(field, kind, self._types[call.column])
         for column in sorted(self._wide):  # `added`: a `sum`, called before, had 64 bits
             field = _field(_HIGH, column)
             needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True)
         return tuple(needed.values())
+
+    def _kept(self, field: str, kind: Merge, type_: pa.DataType) -> Field:
+        if self._is_ranked(kind, type_):
+            dtype = np.dtype(np.int64)
+            return Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means="ranks of numbers and NaN")
+        dtype = _dtype(type_)
+        return Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
+
+    def _is_ranked(self, kind: str, type_: pa.DataType) -> bool:
+        """True where the state has the ranks of floats, among which NaN has one, too."""
+        return self._keeps_nan and kind != "sum" and pa.types.is_floating(type_)
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,13 +129,15 @@ class Aggregates:
             kernels.count_at(state.column(_ROWS), slots)
         for column in self._types:
             kinds = {_KEPT[c.function] for c in self.calls if c.column == column and c.function in _KEPT}
-            values, counts = numbers(rows.column(column)) if kinds else (None, countable(rows.column(column)))
+            given = rows.column(column)
+            values, counts = numbers(given, self._keeps_nan) if kinds else (None, countable(given, self._keeps_nan))
             at = slots if counts is None else slots[counts]
             kernels.count_at(state.column(_count_field(column)), at)
             if values is not None:
                 values = values if counts is None else values[counts]
                 for kind in kinds:
-                    self._combine_into(state, kind, column, at, values)
+                    is_ranked = self._is_ranked(kind, self._types[column])
+                    self._combine_into(state, kind, column, at, ranks(values) if is_ranked else values)
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         """Fold row i of `partial`, a column per field, into slot slots[i]. Raises OverflowError as `fold`."""
@@ -163,6 +177,8 @@ class Aggregates:
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
         kind = self._result_type(call)
+        if self._is_ranked(call.function, self._types[call.column]):
+            values = of_ranks(values)
         with values_of_state(f"{call.function}({call.column})", kind):
             return _as_type(pa.array(values, mask=nothing), kind)
 
@@ -178,12 +194,13 @@ class Aggregates:
 class Aggregate(KeyedAggregate):
     """`aggregates`: result column -> call, e.g. `{total: sum(amount), trips: count(), last: max(at)}`."""
 
-    def __init__(self, aggregates: Mapping[str, str], **common: Any) -> None:
+    def __init__(self, aggregates: Mapping[str, str], nan: str = "ignore", **common: Any) -> None:
         super().__init__(**common)
         self.calls = parse_calls(aggregates)
+        self.nan = one_of(nan, NANS, "nan")
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
-        self.aggregates = Aggregates(self.calls, inputs)
+        self.aggregates = Aggregates(self.calls, inputs, self.nan)
         return self.aggregates.fields
 
     def result_schema(self) -> pa.Schema:
@@ -194,7 +211,7 @@ class Aggregate(KeyedAggregate):
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         self.aggregates.combine(state, slots, partial)
-        self.mark(slots)
+        self.groups.mark(slots)
 
     def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self.aggregates.upgrade(rows)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError
@@ -80,7 +81,12 @@ class MergeOperator(Operator):
     def process(self, rows: Rows, state: KeyedState) -> Output:
         if rows.keys is None:
             raise ValueError("partial rows need their keys")
-        self.inner.combine(state, state.slots(rows.keys), rows.batch)
+        groups = state.schema.key_types.names
+        if len(groups) == len(rows.keys.types):
+            slots = state.slots(rows.keys)
+        else:
+            slots = state.slots(KeyColumns.from_arrow(rows.batch, groups), rows.keys.hashes)
+        self.inner.combine(state, slots, rows.batch)
         return None
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
