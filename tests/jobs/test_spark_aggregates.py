@@ -12,20 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.spark_aggregates import CASES, DELAY, GATING, PAUSE, Batches, Case, as_texts, below, tables
+from support.spark_aggregates import CASES, DDL, DELAY, GATING, PAUSE, Batches, Case, as_texts, below, tables
 from support.stages import Flow, Loss, manifest
 
 FIXTURE = Path(__file__).parent / "formats" / "spark-aggregates.json"
 TESTS = Path(__file__).parents[1]
-DDL = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.int16(): "SMALLINT", pa.float64(): "DOUBLE", pa.float32(): "FLOAT"}
-DDL |= {pa.date32(): "DATE", pa.timestamp("us", "UTC"): "TIMESTAMP"}
 
 
 def here(work: Path, case: Case, seed: int) -> tuple[list[str], list[list[list[str]]]]:
     """(types, the rows of each batch that has any), with attempts that are lost all along."""
     rng = random.Random(seed)
     given = [below(table, case.window) for table in tables(seed)]
-    ddl = ", ".join(f"{column.name} {DDL[column.type]}" for column in given[0].schema)
+    ddl = DDL if case.window is None else f"{DDL}, window_start TIMESTAMP, window_end TIMESTAMP"
     watermarks = {"s": {"column": "at", "delay": f"{DELAY}s"}} if case.watermark else {}
     flow = Flow(work, manifest([case.operator], {"s": ddl}, watermarks=watermarks))
     for number, table in enumerate(given):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,17 @@ SCHEMA = pa.schema(
         "f": pa.float32(),
         "day": pa.date32(),
         "seen": pa.timestamp("us", "UTC"),
+        "name": pa.string(),
+        "raw": pa.binary(),
+        "flag": pa.bool_(),
+        "price": pa.decimal128(10, 2),
+        "rate": pa.decimal128(20, 5),
+        "big": pa.decimal128(38, 3),
     }
+)
+DDL = (
+    "user STRING, at TIMESTAMP, n BIGINT, small SMALLINT, x DOUBLE, f FLOAT, day DATE, seen TIMESTAMP, name STRING, "
+    "raw BINARY, flag BOOLEAN, price DECIMAL(10, 2), rate DECIMAL(20, 5), big DECIMAL(38, 3)"
 )
 # Our call -> Spark's.
 CALLS: Mapping[str, str] = {
@@ -56,6 +67,21 @@ CALLS: Mapping[str, str] = {
     "max(f)": "max(f)",
     "min(day)": "min(day)",
     "max(seen)": "max(seen)",
+    "count(name)": "count(name)",
+    "min(name)": "min(name)",
+    "max(name)": "max(name)",
+    "max(raw)": "max(raw)",
+    "min(flag)": "min(flag)",
+    "max(flag)": "max(flag)",
+    "sum(price)": "sum(price)",
+    "mean(price)": "avg(price)",
+    "max(price)": "max(price)",
+    "sum(rate)": "sum(rate)",
+    "mean(rate)": "avg(rate)",
+    "min(rate)": "min(rate)",
+    "sum(big)": "sum(big)",
+    "mean(big)": "avg(big)",
+    "max(big)": "max(big)",
 }
 # Batch -> its rows, each as texts, sorted; batches without rows are left out.
 Batches = dict[int, list[list[str]]]
@@ -121,7 +147,7 @@ GATING = (
 def tables(seed: int) -> list[pa.Table]:
     """The rows of each batch: some late, one batch without rows, one whose rows have no event time."""
     rng = random.Random(seed)
-    count, rows = (6, 14) if seed < 10 else (10, 200)
+    count, rows = (6, 10) if seed < 10 else (10, 200)
     users = [None, "", "a"] if seed < 10 else [None, *map(str, range(20))]
     made: list[pa.Table] = []
     for number in range(count):
@@ -137,6 +163,13 @@ def tables(seed: int) -> list[pa.Table]:
             [rng.choice([None, float("nan"), rng.randint(-99, 99) / 4]) for _ in at],
             [rng.choice([None, date(2026, 1, rng.randint(1, 3))]) for _ in at],
             [rng.choice([None, _time(rng, now)]) for _ in at],
+            [rng.choice([None, "", "a", "ä", "z", "aa", "\U0001f600", "\uffff", str(rng.randint(0, 99))]) for _ in at],
+            [rng.choice([None, b"", bytes([rng.randint(0, 255)])]) for _ in at],
+            [rng.choice([None, True, False]) for _ in at],
+            *(
+                [_decimal(rng, digits, kind.type.scale) for _ in at]
+                for kind, digits in zip(list(SCHEMA)[-3:], (10, 20, 33), strict=True)
+            ),
         ]
         arrays = [pa.array(column, kind.type, from_pandas=False) for column, kind in zip(columns, SCHEMA, strict=True)]
         made.append(pa.Table.from_arrays(arrays, schema=SCHEMA))
@@ -148,6 +181,11 @@ def _time(rng: random.Random, now: int) -> datetime | None:
     if rng.random() < 0.1:
         return None
     return datetime.fromtimestamp(rng.randint(now - 20, now + 9), UTC) + timedelta(microseconds=rng.choice([0, 0, 400, 600]))
+
+
+def _decimal(rng: random.Random, digits: int, scale: int) -> Decimal | None:
+    most = 10 ** rng.randint(1, digits) - 1
+    return rng.choice([None, Decimal(rng.randint(-most, most)).scaleb(-scale, Context(prec=40))])
 
 
 def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
@@ -205,8 +243,7 @@ def _started(spark: SparkSession, files: Path, checkpoint: Path, case: Case, fou
         if table.num_rows:
             found["batches"][batch] = as_texts(table)
 
-    ddl = "user STRING, at TIMESTAMP, n BIGINT, small SMALLINT, x DOUBLE, f FLOAT, day DATE, seen TIMESTAMP"
-    rows = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(str(files))
+    rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(files))
     return (
         _aggregated(rows, case)
         .writeStream.outputMode(case.mode)
