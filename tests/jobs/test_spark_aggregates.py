@@ -19,13 +19,14 @@ FIXTURE = Path(__file__).parent / "formats" / "spark-aggregates.json"
 TESTS = Path(__file__).parents[1]
 
 
-def here(work: Path, case: Case, seed: int) -> tuple[list[str], list[list[list[str]]]]:
+def here(work: Path, case: Case, seed: int, policy: str = "mixed") -> tuple[list[str], list[list[list[str]]]]:
     """(types, the rows of each batch that has any), with attempts that are lost all along."""
     rng = random.Random(seed)
     given = [below(table, case.window) for table in tables(seed)]
+    operator = case.operator | {"grouping": case.operator["grouping"] | {"policy": policy}}
     ddl = DDL if case.window is None else f"{DDL}, window_start TIMESTAMP, window_end TIMESTAMP"
     watermarks = {"s": {"column": "at", "delay": f"{DELAY}s"}} if case.watermark else {}
-    flow = Flow(work, manifest([case.operator], {"s": ddl}, watermarks=watermarks))
+    flow = Flow(work, manifest([operator], {"s": ddl}, watermarks=watermarks))
     for number, table in enumerate(given):
         if number == PAUSE:
             flow.silence()
@@ -68,6 +69,19 @@ def test_few_rows_give_what_spark_gave(name: str, tmp_path: Path) -> None:
     assert_equal(json.loads(FIXTURE.read_text())[name], here(tmp_path, CASES[name], 1))
 
 
+@pytest.mark.parametrize("name", ["windows alone, complete", "sliding, update", "event times, append"])
+def test_keys_that_are_split_over_instances_give_the_same(name: str, tmp_path: Path) -> None:
+    """Parts of a group meet in the batch that they come in."""
+    whole, split = (here(folder(tmp_path, policy), CASES[name], 1, policy) for policy in ("mixed", "partial-key"))
+    assert split == whole
+
+
+def folder(work: Path, *names: str) -> Path:
+    made = work.joinpath(*names)
+    made.mkdir(parents=True)
+    return made
+
+
 @pytest.mark.clusters
 def test_many_rows_give_what_spark_gives(tmp_path: Path) -> None:
     """Without the file of what Spark gave, it is written."""
@@ -78,6 +92,5 @@ def test_many_rows_give_what_spark_gives(tmp_path: Path) -> None:
     assert kept == {name: spark[1][name] for name in GATING}, f"remove {FIXTURE}, and run this test again"
     for seed, found in spark.items():
         for name, case in CASES.items():
-            work = tmp_path / f"here-{seed}" / name
-            work.mkdir(parents=True)
-            assert_equal(found[name], here(work, case, seed))
+            for policy in ("mixed", "partial-key"):
+                assert_equal(found[name], here(folder(tmp_path, policy, f"{seed}", name), case, seed, policy))

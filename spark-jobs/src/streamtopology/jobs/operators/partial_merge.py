@@ -45,6 +45,7 @@ class PartialOperator(Operator):
     def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
         self.inner.accept(rows, state, dead_letter)
         self.late_rows, self.set_aside = self.inner.late_rows, self.inner.set_aside
+        self.late, self.late_schema = self.inner.late, self.inner.late_schema
         self.last_tuple_seconds = self.inner.last_tuple_seconds
         return None
 
@@ -91,6 +92,10 @@ class MergeOperator(Operator):
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         return self.inner.finish(batch, state)
+
+    @property
+    def due(self) -> float | None:
+        return self.inner.due
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         self.inner.combine(state, slots, partial)

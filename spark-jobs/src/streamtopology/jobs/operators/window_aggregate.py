@@ -43,6 +43,7 @@ class WindowAggregate(Operator):
     after it closed; until then it is emitted again in each batch that brings it tuples.
     """
 
+    combinable = True
     emits_behind_watermark = True
     drops_late_rows = True
 
@@ -79,8 +80,8 @@ class WindowAggregate(Operator):
             self._bounds = pa.schema([(START, kind), (END, kind)])
         self.aggregates = Aggregates(self.calls, inputs, self.nan)
         group = pa.schema([*keys, *list(self._bounds)[:1]])
-        fields = (Field(_CLOSES, np.dtype(np.int64), means=f"the end of {self.closing}"), *self.aggregates.fields)
-        self.state = KeyedStateSchema(fields, group, self.aggregates.upgrade)
+        closes = Field(_CLOSES, np.dtype(np.int64), merge="max", means=f"the end of {self.closing}")
+        self.state = KeyedStateSchema((closes, *self.aggregates.fields), group, self.aggregates.upgrade)
         output = pa.schema([*keys, *self._bounds, *self.aggregates.schema])
         if len(set(output.names)) < len(output):
             raise OptionError(f"two columns of the result have one name: {', '.join(output.names)}")
@@ -125,6 +126,11 @@ class WindowAggregate(Operator):
 
     def _as_bounds(self, micros: np.ndarray) -> pa.Array:
         return pa.array(micros, pa.int64()).cast(pa.timestamp("us")).cast(self._bounds.field(START).type)
+
+    def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
+        state.column(_CLOSES)[slots] = partial.column(_CLOSES).to_numpy()
+        self.aggregates.combine(state, slots, partial)
+        self.groups.mark(slots)
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         until = self.closing.until(watermark_micros(batch))

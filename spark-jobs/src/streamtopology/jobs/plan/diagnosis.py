@@ -39,6 +39,11 @@ def split_refusal(operator: OperatorSpec, made: Operator) -> str | None:
     """The reason why the operator's policy cannot split its keys over instances; None if it does not or may."""
     if made.state is None or not groupings.get(operator.grouping.policy).splits_keys:
         return None
+    if made.combinable and made.drops_late_rows and operator.aggregate_every > 1:
+        return (
+            f"aggregateEvery is {operator.aggregate_every}, but parts that are merged in a later batch come when their window "
+            "may be closed; leave aggregateEvery out, and they are merged in every batch"
+        )
     if made.combinable:
         return _merge_refusal(operator, made)
     return (
