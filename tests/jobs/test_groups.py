@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from support.depth import deep
 from support.stages import SLOTS, Flow, Kept, manifest, random_table
 
-from streamtopology.api import OptionError
+from streamtopology.api import BatchInfo, OptionError, Rows
 from streamtopology.jobs.admin.inspect_key import describe_key
 from streamtopology.jobs.operators import load
+from streamtopology.jobs.state import new_state
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.pouring import Pace
 
@@ -97,6 +103,58 @@ def test_all_groups_of_a_key_are_shown(tmp_path: Path) -> None:
     assert Counter(line.strip() for line in shown.splitlines())["n: 1"] == 2
     assert "g: a" in shown
     assert "g: c" not in shown
+
+
+steps = st.lists(
+    st.tuples(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(-9, 9)))), st.integers(0, 5)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@deep(gate=40, long=2000)
+@given(steps, st.sampled_from(["closed", "updates", "all"]), st.sampled_from([0, 3]))
+def test_groups_close_when_the_watermark_reaches_the_time_in_their_column(
+    steps: list[tuple[list[tuple[int, int | None]], int]], emit: str, lateness: int
+) -> None:
+    """Against brute force; a group with no time closes only as the input ends, and then all do."""
+    options = {"groupBy": ["at"], "closes": "at", "emit": emit, "allowedLateness": lateness, "aggregates": {"n": "count()"}}
+    operator = load("window-aggregate", Path())(**options)
+    operator.prepare({"s": SCHEMA}, ("k",))
+    state, counts, watermark = new_state(operator.state), Counter[tuple[int, float]](), None
+    for number, (offsets, ahead) in enumerate(steps):
+        closed, watermark = watermark, ahead if watermark is None else watermark + ahead
+        final = number == len(steps) - 1
+        given = [(k, math.inf if at is None else watermark + at) for k, at in offsets]
+        late = [group for group in given if emit != "all" and closed is not None and group[1] <= closed - lateness]
+        touched = Counter(group for group in given if group not in late)
+        counts.update(touched)
+        info = BatchInfo(number, watermark, final=final, closed_until=closed)
+        operator.begin(info)
+        times = [None if at == math.inf else int(at * 1_000_000) for _, at in given]
+        rows = pa.record_batch({"k": pa.array([k for k, _ in given], pa.int64()), "at": pa.array(times, pa.timestamp("us"))})
+        operator.accept(Rows.of(rows, "s", ("k",)), state)
+        emitted = operator.finish(info, state)
+        state.commit()
+        until = math.inf if final else watermark
+        shown = {
+            "closed": {g for g in counts if g[1] <= until and (closed is None or g[1] > closed or g in touched)},
+            "updates": set(touched),
+            "all": set(counts),
+        }[emit]
+        found = [] if emitted is None else emitted.to_pylist()
+        assert {(row["k"], _seconds(row["at"])): row["n"] for row in found} == {group: counts[group] for group in shown}
+        assert (len(found), operator.late_rows) == (len(shown), len(late))
+        over = [group for group in counts if emit != "all" and group[1] <= (until if final else until - lateness)]
+        for group in over:
+            del counts[group]
+        assert len(state) == len(counts)
+        waiting = [at for _, at in counts if watermark < at < math.inf]
+        assert operator.due == (None if emit == "all" or final else min(waiting, default=None))
+
+
+def _seconds(at: datetime | None) -> float:
+    return math.inf if at is None else at.replace(tzinfo=UTC).timestamp()
 
 
 SCHEMA = pa.schema({"k": pa.int64(), "g": pa.string(), "v": pa.int64(), "at": pa.timestamp("us"), "l": pa.list_(pa.int64())})

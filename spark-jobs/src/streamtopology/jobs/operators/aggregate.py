@@ -138,6 +138,8 @@ class Aggregates:
             kernels.count_at(state.column(_ROWS), slots)
         for column, type_ in self._types.items():
             kinds, given = self._kinds[column], rows.column(column)
+            if isinstance(given, pa.DictionaryArray):
+                given = given.dictionary_decode()
             if kinds and not has_extremes(type_):
                 values, counts = numbers(given, self._keeps_nan)
                 values = values if counts is None else values[counts]
@@ -320,9 +322,13 @@ def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(kind)
 
 
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
 def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
     """The type of a column, the same in every input."""
-    kinds = [require_column(inputs, call.column, alias).type for alias in inputs]
+    kinds = [_plain(require_column(inputs, call.column, alias).type) for alias in inputs]
     if any(kind != kinds[0] for kind in kinds):
         found = ", ".join(map(str, kinds))
         raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map", about=call.column)
