@@ -133,8 +133,8 @@ class WindowAggregate(Operator):
         self.groups.mark(slots)
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
-        until = self.closing.until(watermark_micros(batch))
-        live = state.live()
+        watermark = watermark_micros(batch)
+        until, live = self.closing.until(watermark), state.live()
         closes = state.column(_CLOSES)[live]
         shown = live[self._is_shown(live, closes, until)]
         emitted = self.shown(state, shown) if len(shown) else None
@@ -143,10 +143,9 @@ class WindowAggregate(Operator):
             return emitted
         next_close = closes.min(initial=EVERYTHING_CLOSED, where=True if until is None else closes > until)
         self._due = None if next_close == EVERYTHING_CLOSED else float(next_close) / 1e6
-        if until is not None:
-            over = live[closes <= (until if until == EVERYTHING_CLOSED else until - self.lateness)]
-            if len(over):
-                state.delete(over)
+        forgotten = watermark if watermark in (None, EVERYTHING_CLOSED) else self.closing.until(watermark - self.lateness)
+        if forgotten is not None and (closes <= forgotten).any():
+            state.delete(live[closes <= forgotten])
         return emitted
 
     @property
@@ -160,7 +159,7 @@ class WindowAggregate(Operator):
         if self.emit == "updates":
             return self.groups.is_marked(slots)
         closing = np.zeros(len(slots), np.bool_) if until is None else closes <= until
-        before = closed_micros(self.batch, 0)
+        before = self.closing.until(closed_micros(self.batch, 0))
         if not self.lateness or before is None:
             return closing
         return closing & ((closes > before) | self.groups.is_marked(slots))
