@@ -144,8 +144,9 @@ class WindowAggregate(Operator):
         next_close = closes.min(initial=EVERYTHING_CLOSED, where=True if until is None else closes > until)
         self._due = None if next_close == EVERYTHING_CLOSED else float(next_close) / 1e6
         forgotten = watermark if watermark in (None, EVERYTHING_CLOSED) else self.closing.until(watermark - self.lateness)
-        if forgotten is not None and (closes <= forgotten).any():
-            state.delete(live[closes <= forgotten])
+        over = live[:0] if forgotten is None else live[closes <= forgotten]
+        if len(over):
+            state.delete(over)
         return emitted
 
     @property
