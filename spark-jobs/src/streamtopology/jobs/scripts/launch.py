@@ -34,13 +34,14 @@ from streamtopology.topology import ManifestError, Problem, to_manifest
 
 @dataclass(frozen=True)
 class Launch:
-    """How a script is run. executors: as `shape_of` takes them. conf: further settings of Spark."""
+    """How a script is run. executors: as `shape_of` takes them. conf: further settings of Spark. policy: see `ScriptSession`."""
 
     script: Path
     arguments: tuple[str, ...]
     executors: str | None
     conf: Mapping[str, str]
     is_strict: bool
+    policy: str | None
     work_dir: Path
     serving: Serving
     started: float
