@@ -142,8 +142,8 @@ def test_replica_that_may_not_lead_is_not_ready_until_it_may(verb: str, lease: O
         only = Replica(api, "first")
         assert not await only.tries()
         assert only.health.unready is not None
-        assert "this replica cannot lead: see rbac.create" in only.health.unready
-        assert f"nobody may {verb} leases" in only.health.unready
+        assert only.health.unready.startswith("this replica cannot lead, as the lease streamtopology-operator cannot be ")
+        assert f"nobody may {verb} leases (403 Forbidden): see rbac.create of the chart" in only.health.unready
         api.refused = set()
         assert await only.tries()
         assert only.health.unready is None

@@ -293,6 +293,13 @@ class Api:
         return answer.response
 
 
+def missing_right(error: ApiAway | ApiError) -> str:
+    """The sentence about a call that our rights or our token do not allow, with the remedy; empty for any other error."""
+    if not isinstance(error, ApiError) or error.status not in (401, 403):
+        return ""
+    return f"{error}: " + ("see rbac.create of the chart" if error.status == 403 else "the operator's token is not valid")
+
+
 def _passes(error: ApiAway | ApiError) -> bool:
     """True if the next call may come through; one that had no answer in its time has taken enough."""
     if isinstance(error, ApiError):

@@ -23,7 +23,7 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.fields import mapping_at
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, missing_right
 from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
@@ -148,9 +148,8 @@ class LeaderLock(BaseLock):
         """Tell that this replica cannot lead, unless another one was only faster."""
         if isinstance(error, ApiError) and error.status == 409:
             return
-        remedy = ": see rbac.create of the chart" if isinstance(error, ApiError) and error.status == 403 else ""
-        self._failures[verb] = f"the lease {self.namespace}/{LEASE_NAME} cannot be {verb}, so this replica cannot lead{remedy}"
-        self._failures[verb] += f" ({error})"
+        why = missing_right(error) or str(error)
+        self._failures[verb] = f"this replica cannot lead, as the lease {LEASE_NAME} cannot be {verb}: {why}"
         self._tell_all()
 
     def _went_well(self, verb: str) -> None:
