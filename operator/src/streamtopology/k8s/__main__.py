@@ -15,7 +15,7 @@ from yaml import YAMLError
 from streamtopology.contract.environment import exempt_api_server
 from streamtopology.k8s.app import run
 from streamtopology.k8s.instants import format_instant
-from streamtopology.k8s.io.api import NoCluster
+from streamtopology.k8s.io.api import ApiError, NoCluster, missing_right
 from streamtopology.k8s.io.leader import LeaseLostError
 from streamtopology.k8s.io.watchdog import NotServedError
 from streamtopology.k8s.settings import Settings, read_settings
@@ -40,6 +40,9 @@ def main() -> None:
     except (NoCluster, NotServedError) as missing:
         log.error("%s", missing)
         sys.exit(missing.exit_code)
+    except ApiError as refused:
+        log.error("%s", missing_right(refused) or refused)
+        sys.exit(refused.exit_code)
 
 
 async def _run(settings: Settings) -> None:

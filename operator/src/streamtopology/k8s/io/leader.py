@@ -134,6 +134,11 @@ class LeaderLock(BaseLock):
         return f"the release {owner}" if self._told else None
 
     @property
+    def failure(self) -> str:
+        """The reason why this replica cannot lead; empty where there is none."""
+        return "; ".join(self._failures.values())
+
+    @property
     def _renewed(self) -> Any:
         """The time of the last renewal that was seen."""
         return mapping_at(self._known, "spec").get("renewTime")
@@ -157,7 +162,7 @@ class LeaderLock(BaseLock):
             self._tell_all()
 
     def _tell_all(self) -> None:
-        self._tell("; ".join(filter(None, (self._told, *self._failures.values()))))
+        self._tell("; ".join(filter(None, (self._told, self.failure))))
 
     def _annotations(self, known: Object) -> Object:
         others = {name: value for name, value in known.items() if name != names.RELEASE}
@@ -229,7 +234,9 @@ async def lead(
         await asyncio.wait({election, working}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             await election
-            raise LeaseLostError(f"the lease {namespace}/{LEASE_NAME} could not be renewed in time: another replica takes over")
+            why = f" ({lock.failure})" if lock.failure else ""
+            text = f"the lease {namespace}/{LEASE_NAME} could not be renewed in time: another replica takes over{why}"
+            raise LeaseLostError(text)
         await working
     finally:
         election.cancel()
