@@ -119,7 +119,7 @@ class ScriptSession:
     def _start(self, made: Cut, frame: DataFrame, asked: Asked) -> TopologyStream:
         name = self._free_name(asked)
         module = f"streamtopology_script_{name.replace('-', '_')}"
-        policy = self._policy or policy_of(asked)
+        policy = self._policy or policy_of(made.part)
         topology = topology_of(made.part, asked, name, self._checkpoint(asked, name), self._executors, module, policy)
         base_dir = self._script.parent
         try:
@@ -137,7 +137,7 @@ class ScriptSession:
 
         def stream() -> None:
             self._engine.is_here = True
-            with View(history, Console(), time.monotonic):
+            with View(history, Console(stderr=True), time.monotonic):
                 process(run, history, self._serving)
                 history.enter(Phase.DONE)
 
