@@ -76,6 +76,9 @@ class Writer:
         self._batch = batch
         return self
 
+    def queryName(self, queryName: str) -> Writer:  # noqa: N802, N803 - Spark's names
+        return self
+
     def option(self, name: str, value: str) -> Writer:
         assert name == "checkpointLocation", name
         self._folder = Path(value)

@@ -24,6 +24,10 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 
 @click.command()
 @parameters.manifest
+@click.argument("arguments", nargs=-1)
+@click.option("--executors", metavar="CLASSES", help="Of a script: NAME:REPLICAS:CPU,... or a YAML file of classes.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Of a script: a setting of Spark, such as its jars.")
+@click.option("--strict", is_flag=True, help="Of a script: refuse queries that Spark would have to run itself.")
 @click.option("--batches", type=POSITIVE, help="Stop after this many batches.")
 @click.option("--duration", type=DURATION, help="Stop after this time, e.g. 90s or 10m.")
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
@@ -36,6 +40,10 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @parameters.own_work_dir
 def run(
     manifest: Path,
+    arguments: tuple[str, ...],
+    executors: str | None,
+    conf: tuple[str, ...],
+    strict: bool,
     batches: int | None,
     duration: float | None,
     drain: bool,
@@ -47,12 +55,23 @@ def run(
     opens: bool,
     work_dir: Path,
 ) -> int:
-    """Run a topology on an embedded Spark cluster.
+    """Run a topology on an embedded Spark cluster, or a PySpark script (FILE.py) as it is.
 
-    The run ends with its input, after --batches or --duration, with `streamtopology stop`, or with Ctrl-C: after the
+    A script's stateful queries become topologies. What follows FILE.py and `--` are the script's own arguments.
+
+    The run of a topology ends with its input, after --batches or --duration, with `streamtopology stop`, or with Ctrl-C: after the
     running batch, or at once with a second Ctrl-C. The same command continues from the last committed batch.
     """
     started = time.monotonic()
+    if manifest.suffix == ".py":
+        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh, "report": report}.items():
+            if given:
+                raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
+        if baseline is not None:
+            raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
+        return _run_script(manifest, arguments, executors, conf, strict, work_dir, port, opens, started)
+    if arguments or executors is not None or conf or strict:
+        raise WrongUse(f"arguments, --executors, --conf and --strict are for scripts (FILE.py), and {manifest} is a manifest")
     interrupts = Interrupts()
     interrupts.last_words = lambda: print(f"{interrupts.name}: ended before the first batch; nothing was read", flush=True)
     with interrupts.caught():
@@ -71,6 +90,28 @@ def run(
             until, reporting = Until(batches, duration, drain), Reporting(manifest, started, work_dir, report)
             serving = Serving(port, opens)
             return run_manifest(until, reporting, interrupts, serving=serving, baseline=baseline)
+
+
+def _run_script(
+    script: Path,
+    arguments: tuple[str, ...],
+    executors: str | None,
+    conf: tuple[str, ...],
+    strict: bool,
+    work_dir: Path,
+    port: int,
+    opens: bool,
+    started: float,
+) -> int:
+    settings = dict(setting.split("=", 1) for setting in conf if "=" in setting)
+    if len(settings) < len(conf):
+        raise WrongUse("--conf takes NAME=VALUE, each name once")
+    from streamtopology.jobs.local.run import Serving
+    from streamtopology.jobs.scripts.launch import Launch, run_script
+    from streamtopology.jobs.view.http_server import refuse_taken_port
+
+    refuse_taken_port(port)
+    return run_script(Launch(script, arguments, executors, settings, strict, work_dir, Serving(port, opens), started))
 
 
 def _read(manifest: Path) -> Topology:

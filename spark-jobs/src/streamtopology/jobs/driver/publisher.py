@@ -25,6 +25,7 @@ from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, Dead
 from streamtopology.jobs.failpoints import passing
 from streamtopology.topology import Sink, Topology
 
+_UNKNOWN: Mapping[str, pa.Schema] = {}
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
 
 
@@ -39,13 +40,16 @@ class Publisher:
         self._complete: CommitRecord | None = None
 
     @staticmethod
-    def of(checkpoint: Checkpoint, topology: Topology, base_dir: Path) -> Publisher:
-        """The publisher to a topology's sinks, its manifest in `base_dir`, and to the dead letters. Raises SinkError."""
+    def of(checkpoint: Checkpoint, topology: Topology, base_dir: Path, rows: Mapping[str, pa.Schema] = _UNKNOWN) -> Publisher:
+        """The publisher to a topology's sinks, its manifest in `base_dir`, and to the dead letters. Raises SinkError.
+
+        rows: by sink the columns of its rows, where they are known.
+        """
         writer = Writer(topology.name, checkpoint.run)
 
         def opened(sink: Sink) -> BatchSink:
             with _named(sink.name, "cannot be opened"):
-                return open_sink(sink, writer, base_dir=base_dir)
+                return open_sink(sink, writer, base_dir=base_dir, rows=rows.get(sink.name))
 
         sinks = {sink.name: opened(sink) for sink in topology.sinks}
         return Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)

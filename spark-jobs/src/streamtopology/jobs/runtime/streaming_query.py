@@ -41,6 +41,8 @@ from streamtopology.jobs.runtime.part_prefetch import PartPrefetch
 from streamtopology.jobs.runtime.planned_range import RangeReader
 from streamtopology.topology import Source, Topology
 
+# What Spark calls the query of a topology begins so.
+QUERY_NAME = "streamtopology "
 _DESCRIPTORS = "__descriptors"
 _LOOK_SECONDS = 0.2
 _UNREAD_SECONDS = 5.0  # between two looks at what is unread: a large folder takes time to list
@@ -91,6 +93,7 @@ class TopologyQuery:
         input_waits: Callable[[bool], None] | None = None,
     ) -> None:
         self._spark = spark
+        self._name = f"{QUERY_NAME}{topology.name}"
         self._trigger = topology.trigger
         self._folder = folder
         self._driver = driver
@@ -116,6 +119,7 @@ class TopologyQuery:
         self._in_callback = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._running: Future[None] | None = None
+        self._query: StreamingQuery | None = None
         self._took: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._between: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._epoch = time.time() - time.monotonic()
@@ -143,6 +147,17 @@ class TopologyQuery:
         planned = self._ranges.planned
         start = self._driver.positions if planned is None else planned.end
         return self._descriptors.unread(max(self._newest_begun, self._driver.last_spark_batch), start)
+
+    def await_input(self, seconds: float) -> bool:
+        """Wait until what the sources hold now is in state and sinks, and nothing is due; `seconds` for the latter at most."""
+        query = self._query
+        if query is not None:
+            query.processAllAvailable()
+        self._await_batch()
+        if query is not None and not self._is_due() and not self._is_running():
+            return True
+        self._stopping.wait(seconds)
+        return False
 
     def run(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         """Process the stream until `until`; raise what the driver raised. At the end of the input partials are flushed.
@@ -260,16 +275,16 @@ class TopologyQuery:
         return self._driver.is_due or self._driver.is_rescaled
 
     def _start(self) -> StreamingQuery:
-        writer = self._frame.writeStream.foreachBatch(self._batch).option(
-            "checkpointLocation", str(self._folder.path / "spark")
-        )
+        writer = self._frame.writeStream.foreachBatch(self._batch).queryName(self._name)
+        writer = writer.option("checkpointLocation", str(self._folder.path / "spark"))
         if self._available_now:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._trigger.interval_seconds} seconds")
         self._planned_before = SparkOffsets(self._folder.path / "spark").newest()
         self._started_at, self._newest_poll = time.monotonic(), None
-        return writer.start()
+        self._query = writer.start()
+        return self._query
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         """Run a batch; Spark calls this and counts the batch as done unless it raises."""
@@ -434,9 +449,9 @@ def unread_text(unread: Mapping[str, str]) -> str:
     return f"{' and '.join(amounts)} {'is' if is_one else 'are'} unread"
 
 
-def source_frames(spark: SparkSession, topology: Topology) -> dict[str, DataFrame]:
+def source_frames(spark: SparkSession, topology: Topology, base_dir: Path) -> dict[str, DataFrame]:
     """Return the frames of the sources that Spark reads itself."""
-    return {s.name: spark_native.load(spark, s) for s in topology.sources if not s.reads_descriptors}
+    return {s.name: spark_native.load(spark, s, base_dir) for s in topology.sources if not s.reads_descriptors}
 
 
 def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:

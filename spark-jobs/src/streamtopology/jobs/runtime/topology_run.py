@@ -40,6 +40,7 @@ from streamtopology.jobs.runtime.begun import begun_checkpoint
 from streamtopology.jobs.runtime.first_plan import first_plan
 from streamtopology.jobs.runtime.preflight.checks import check_before_start, source_schemas
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning, thousandths_meant
+from streamtopology.jobs.runtime.preflight.sink_columns import rows_of_sinks
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
 from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
@@ -107,7 +108,7 @@ class TopologyRun:
         self._history = history
         self._options = options
         self._base_dir = base_dir
-        frames = source_frames(spark, topology)
+        frames = source_frames(spark, topology, base_dir)
         schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
         self.checkpoint = begun_checkpoint(
@@ -132,7 +133,7 @@ class TopologyRun:
             self._precopy,
         )
         self._start_missing(topology)
-        self._publisher = Publisher.of(self.checkpoint, topology, base_dir)
+        self._publisher = Publisher.of(self.checkpoint, topology, base_dir, rows_of_sinks(topology, plan.compile()))
         self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
         self._driver = BatchLoop(
             runner=self._runner,
@@ -215,6 +216,10 @@ class TopologyRun:
         unread = self._query.unread()
         self._query.stop(Drain.AT_ONCE if now else Drain.AFTER_READING)
         return drain_answer(unread, self._history.running, now)
+
+    def await_input(self, seconds: float) -> bool:
+        """See `TopologyQuery.await_input`."""
+        return self._query.await_input(seconds)
 
     def left_behind(self) -> LeftBehind:
         """Return what the run leaves behind now."""

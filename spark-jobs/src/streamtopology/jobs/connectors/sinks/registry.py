@@ -25,10 +25,11 @@ from streamtopology.jobs.connectors.sinks.folder import (
     written_by,
 )
 from streamtopology.jobs.connectors.sinks.formats import TAKES
-from streamtopology.jobs.connectors.sinks.function import FRAMES, FunctionSink, load_function
+from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import Problem, did_you_mean
 from streamtopology.topology.parsing import BUCKET_PATTERN
@@ -41,12 +42,22 @@ _DELTA = "delta"
 
 
 @dataclass(frozen=True)
+class _Opening:
+    """Who opens a sink, and where: what `console` prints to, the manifest's folder, and the rows to come, if they are known."""
+
+    writer: Writer
+    out: TextIO
+    base_dir: Path
+    rows: pa.Schema | None
+
+
+@dataclass(frozen=True)
 class _Format:
     """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function."""
 
     options: Mapping[str, Callable[[str], str | None]]
     required: tuple[str, ...]
-    open: Callable[[topology.Sink, Writer, TextIO, Path], BatchSink]
+    open: Callable[[topology.Sink, _Opening], BatchSink]
     passes_kafka_settings: bool = False
     runs: bool = False
 
@@ -85,15 +96,20 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     if format_.runs and not problems:
         try:
-            load_function(sink.options["run"], base_dir)
+            _function_of(sink, base_dir)
         except LoadError as error:
             add("run", str(error))
     return problems
 
 
-def open_sink(sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout, base_dir: Path = Path()) -> BatchSink:
-    """The sink of a manifest in `base_dir`, ready to publish for `writer`. Call `check` first. Raises SinkError, LoadError."""
-    return _FORMATS[sink.format].open(sink, writer, out, base_dir)
+def open_sink(
+    sink: topology.Sink, writer: Writer, out: TextIO = sys.stdout, base_dir: Path = Path(), rows: pa.Schema | None = None
+) -> BatchSink:
+    """The sink of a manifest in `base_dir`, ready to publish for `writer`. Call `check` first. Raises SinkError, LoadError.
+
+    rows: the columns of the rows to come, where they are known.
+    """
+    return _FORMATS[sink.format].open(sink, _Opening(writer, out, base_dir, rows))
 
 
 def takes(sink: topology.Sink, schema: pa.Schema) -> Takes:
@@ -187,41 +203,46 @@ def _is_true(sink: topology.Sink, option: str) -> bool:
     return sink.options.get(option, "false").lower() == "true"
 
 
-def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, Writer, TextIO, Path], BatchSink]:
-    def open_(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, _Opening], BatchSink]:
+    def open_(sink: topology.Sink, by: _Opening) -> BatchSink:
         if is_in_bucket(sink):
             from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
 
-            return BucketSink(open_bucket(sink.options["path"], sink.name), suffix, write, writer, sink.name)
+            return BucketSink(open_bucket(sink.options["path"], sink.name), suffix, write, by.writer, sink.name)
         folder = Path(local_path(sink.options["path"]))
-        return FolderSink(folder, suffix, write, writer, _is_true(sink, "filePerTask"), sink.name)
+        return FolderSink(folder, suffix, write, by.writer, _is_true(sink, "filePerTask"), sink.name)
 
     return open_
 
 
-def _open_console(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+def _open_console(sink: topology.Sink, by: _Opening) -> BatchSink:
     truncate = sink.options.get("truncate", "true").lower() == "true"
-    return ConsoleSink(sink.name, out, int(sink.options.get("numRows", "20")), truncate)
+    return ConsoleSink(sink.name, by.out, int(sink.options.get("numRows", "20")), truncate)
 
 
-def _open_memory(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+def _open_memory(sink: topology.Sink, by: _Opening) -> BatchSink:
     return MemorySink(sink.name)
 
 
-def _open_kafka(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+def _open_kafka(sink: topology.Sink, by: _Opening) -> BatchSink:
     from streamtopology.jobs.connectors.sinks.kafka import KafkaSink  # keeps librdkafka out of topologies without Kafka
 
     settings = kafka_settings(sink.options, lambda why: SinkError(f"sink {sink.name!r}: {why}"))
-    return KafkaSink(sink.name, sink.options["topic"], settings, writer)
+    return KafkaSink(sink.name, sink.options["topic"], settings, by.writer)
 
 
-def _open_function(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
+def _open_function(sink: topology.Sink, by: _Opening) -> BatchSink:
     frame = FRAMES[sink.options.get("frame", "spark")]
-    return FunctionSink(sink.name, load_function(sink.options["run"], base_dir), frame)
+    empty = by.rows.empty_table() if _is_true(sink, "empty") and by.rows is not None else None
+    return FunctionSink(sink.name, _function_of(sink, by.base_dir), frame, empty)
 
 
-def _open_delta(sink: topology.Sink, writer: Writer, out: TextIO, base_dir: Path) -> BatchSink:
-    return DeltaSink(sink, writer)
+def _function_of(sink: topology.Sink, base_dir: Path) -> Function:
+    return load_function(sink.options["run"], base_dir, rows="the rows", batch="the batch's number")
+
+
+def _open_delta(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return DeltaSink(sink, by.writer)
 
 
 _FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
@@ -231,7 +252,7 @@ _FORMATS: Mapping[str, _Format] = {
     _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
-    "function": _Format({"run": _text, "frame": _frame}, ("run",), _open_function, runs=True),
+    "function": _Format({"run": _text, "frame": _frame, "empty": _true_or_false}, ("run",), _open_function, runs=True),
     "kafka": _Format(
         {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
         passes_kafka_settings=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -21,10 +22,12 @@ from streamtopology.jobs.connectors.sources.descriptors import (
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
+from streamtopology.jobs.connectors.sources.spark.native import DATAFRAME, load_maker
 from streamtopology.jobs.connectors.sources.spark.options import missing_variables
 from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.text.text_values import time_problems
+from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
@@ -43,11 +46,14 @@ class CheckedSource:
     rows: pa.Schema | None
 
 
-def check(source: Source) -> CheckedSource:
+def check(source: Source, base_dir: Path = Path()) -> CheckedSource:
     """Check a source's schema, options, expressions, and one of its files.
 
-    Of a source that Spark reads itself, all but its variables is checked by Spark when it is loaded.
+    Of a source that Spark reads itself, all but its variables is checked by Spark when it is loaded. A function of the user's
+    is in a file relative to `base_dir`, the manifest's folder.
     """
+    if source.format == DATAFRAME:
+        return CheckedSource(tuple(_maker_problems(source, base_dir)), None)
     if not source.reads_descriptors:
         return CheckedSource((*_format_slip(source), *missing_variables(source)), None)
     try:
@@ -80,6 +86,19 @@ def _format_slip(source: Source) -> Iterator[Problem]:
     if near is not None and source.format not in _SPARK_FORMATS:
         message = f"unknown format {source.format!r}; allowed: {', '.join(DESCRIPTOR_FORMATS)}, or one that Spark streams"
         yield Problem("format", f"source {source.name!r}: {message}; did you mean {near!r}?")
+
+
+def _maker_problems(source: Source, base_dir: Path) -> Iterator[Problem]:
+    others = [f"options.{name}" for name in source.options if name != "run"]
+    for place in [*others, *(["schema"] if source.schema is not None else [])]:
+        yield Problem(place, f"source {source.name!r}: format dataframe takes option run alone: its function makes the frame")
+    if "run" not in source.options:
+        yield Problem("options.run", f"source {source.name!r}: format dataframe needs option run, such as job.py:events")
+        return
+    try:
+        load_maker(source, base_dir)
+    except LoadError as error:
+        yield Problem("options.run", f"source {source.name!r}: {error}")
 
 
 def _rows_alone(source: Source) -> pa.Schema | None:

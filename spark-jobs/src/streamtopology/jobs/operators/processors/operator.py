@@ -6,8 +6,9 @@ gets all its rows of a batch in one call. After them come the timers that the wa
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ class StatefulProcessorOperator(Operator):
     whose rows of the first batch go to handleInitialState. args: what the class is made with.
     """
 
-    processor_class: ClassVar[type[StatefulProcessor]]
+    processor_class: type[StatefulProcessor]
     emits_behind_watermark = True
     drops_late_rows = True
 
@@ -225,3 +226,15 @@ class StatefulProcessorOperator(Operator):
 def operator_of(processor: type[StatefulProcessor]) -> type[Operator]:
     """The operator class that runs a class of processors."""
     return type(processor.__name__, (StatefulProcessorOperator,), {"processor_class": processor, "__doc__": processor.__doc__})
+
+
+class PickledProcessor(StatefulProcessorOperator):
+    """A processor that a script has made. pickled: the object, by cloudpickle and in base64."""
+
+    def __init__(self, pickled: str, **options: Any) -> None:
+        self._given = base64.b64decode(pickled)
+        self.processor_class = type(cloudpickle.loads(self._given))
+        super().__init__(**options)
+
+    def _pickled_with(self, args: Mapping[str, Any]) -> bytes:
+        return self._given

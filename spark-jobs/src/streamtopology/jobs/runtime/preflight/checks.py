@@ -88,7 +88,7 @@ def amounts(topology: Topology) -> list[str]:
 
 def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     topology = reading.topology
-    found, sources = _source_findings(reading)
+    found, sources = _source_findings(reading, base_dir)
     found += _operator_problems(topology, sources, base_dir)
     if all(isinstance(finding, Doubt) for finding in found):
         found += time_problems(topology, sources)
@@ -107,13 +107,13 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     return Findings(where, topology, tuple(problems), doubts, _unchecked(topology, sources))
 
 
-def _source_findings(reading: Reading) -> tuple[list[Problem], dict[str, pa.Schema]]:
+def _source_findings(reading: Reading, base_dir: Path) -> tuple[list[Problem], dict[str, pa.Schema]]:
     """The findings about all sources, and the rows of those that are certain to have them."""
     findings: list[Problem] = []
     rows: dict[str, pa.Schema] = {}
     for index, source in enumerate(reading.topology.sources):
         path = f"spec.sources[{index}]"
-        checked = check_source(source)
+        checked = check_source(source, base_dir)
         findings += _below(path, checked.findings)
         decisive = [Problem(f"{path}.{field}", "") for field in ("name", "format", "schema", "select")]
         if checked.rows is not None and without_consequences(decisive, reading.problems) == decisive:

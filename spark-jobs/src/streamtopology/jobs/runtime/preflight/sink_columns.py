@@ -32,6 +32,12 @@ def sink_columns(topology: Topology, dag: Dag, base_dir: Path) -> Iterator[Probl
                 yield Doubt(path, f"{in_messages(sink)} {sentence}")
 
 
+def rows_of_sinks(topology: Topology, dag: Dag) -> dict[str, pa.Schema]:
+    """By sink the columns of its rows, where they are known."""
+    rows = {sink.name: _rows_of(sink, topology, dag) for sink in topology.sinks}
+    return {name: schema for name, schema in rows.items() if schema is not None}
+
+
 def _rows_of(sink: Sink, topology: Topology, dag: Dag) -> pa.Schema | None:
     """The rows that the sink gets; None if its operator emits none, or is of a source whose rows only Spark knows."""
     node = next((node for node in dag.nodes if node.name == sink.input), None)

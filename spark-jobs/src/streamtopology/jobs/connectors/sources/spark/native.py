@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.schema.declared import watermark_problems
 from streamtopology.jobs.connectors.sources.source_tag import TAG
 from streamtopology.jobs.connectors.sources.spark.options import spark_options, without_secrets
+from streamtopology.jobs.users_code.functions import load_function
+from streamtopology.jobs.users_code.line import users_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,21 +31,27 @@ if TYPE_CHECKING:
 
 # That of the session: times of rows come with it.
 _ZONE = "UTC"
+# The format of a source whose frame a function of the user's makes.
+DATAFRAME = "dataframe"
 _NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFoundException|NoSuchMethodError")
 _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
 
 
-def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.environ) -> DataFrame:
+def load(spark: SparkSession, source: Source, base_dir: Path, environ: Mapping[str, str] = os.environ) -> DataFrame:
     """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence.
 
-    Options have the values of `environ` in place of its variables; the sentence does not.
+    Options have the values of `environ` in place of its variables; the sentence does not. A function of the user's is in a file
+    relative to `base_dir`, the manifest's folder.
     """
     named = partial(_named, source, environ)
-    with named(f"Spark does not read it with format {source.format!r}"):
-        reader = spark.readStream.format(source.format).options(**spark_options(source, environ))
-        if source.schema is not None:
-            reader = reader.schema(source.schema)
-        frame = reader.load()
+    if source.format == DATAFRAME:
+        frame = _made(spark, source, base_dir)
+    else:
+        with named(f"Spark does not read it with format {source.format!r}"):
+            reader = spark.readStream.format(source.format).options(**spark_options(source, environ))
+            if source.schema is not None:
+                reader = reader.schema(source.schema)
+            frame = reader.load()
     if source.where is not None:
         with named(f"where {source.where!r} is refused by Spark, whose SQL it is"):
             frame = frame.where(source.where)
@@ -51,6 +60,27 @@ def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.en
             frame = frame.selectExpr(*source.select)
     with named("its select or where does not go row by row, which only an operator can do"):
         _check_row_by_row(spark, frame)
+    return frame
+
+
+def load_maker(source: Source, base_dir: Path) -> Callable[[SparkSession], DataFrame]:
+    """The user's function that makes the frame of a source with format dataframe. Raises LoadError."""
+    return load_function(source.options["run"], base_dir, spark="the session")
+
+
+def _made(spark: SparkSession, source: Source, base_dir: Path) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    make, run = load_maker(source, base_dir), source.options["run"]
+    try:
+        frame = make(spark)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}{users_line(make, error)}"
+        raise SourceError(f"source {source.name!r}: {run} fails by {why}") from error
+    if not isinstance(frame, DataFrame):
+        raise SourceError(f"source {source.name!r}: {run} returns {type(frame).__name__}, not a DataFrame")
+    if not frame.isStreaming:
+        raise SourceError(f"source {source.name!r}: {run} returns a frame that is no stream; begin it with spark.readStream")
     return frame
 
 

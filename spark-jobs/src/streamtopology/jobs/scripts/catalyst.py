@@ -1,0 +1,146 @@
+"""Plans of Spark by py4j. Catalyst's classes are internal to Spark: only this module knows them."""
+
+# What py4j returns has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+# A node of a plan, or an expression in it.
+Node = Any
+
+_WATERMARK_MILLIS = "spark.watermarkDelayMs"
+
+
+def plan_of(frame: DataFrame) -> Node:
+    """The plan of a frame, its names resolved."""
+    return cast(Any, frame)._jdf.queryExecution().analyzed()
+
+
+def kind(node: Node) -> str:
+    """The name of the node's class: `Project`, `Aggregate`."""
+    return node.getClass().getSimpleName()
+
+
+def children(node: Node) -> list[Node]:
+    return list(elements(node.children()))
+
+
+def elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.size()))
+
+
+def nodes(plan: Node) -> Iterator[Node]:
+    """The plan's nodes, each before those below it."""
+    yield plan
+    for child in children(plan):
+        yield from nodes(child)
+
+
+def frame_of(spark: SparkSession, plan: Node) -> DataFrame:
+    """The frame of a plan."""
+    return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(cast(Any, spark)._jsparkSession, plan), spark)
+
+
+def with_columns(spark: SparkSession, plan: Node, attributes: Sequence[Node]) -> DataFrame:
+    """The plan's rows with these attributes of its output alone."""
+    return frame_of(spark, _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, attributes), plan))
+
+
+def above(path: Sequence[tuple[Node, int]], node: Node, rows: DataFrame) -> DataFrame:
+    """The plan that stands above `node`, on `rows` in its place: they have its columns, in their order.
+
+    path: from the plan's top, each node above, and which of its children leads to `node`.
+    """
+    spark = rows.sparkSession
+    catalyst = _jvm(spark).org.apache.spark.sql.catalyst
+    plan = plan_of(rows)
+    named = [
+        catalyst.expressions.Alias(given, wanted.name(), wanted.exprId(), wanted.qualifier(), _none(spark), _nothing(spark))
+        for given, wanted in zip(elements(plan.output()), elements(node.output()), strict=True)
+    ]
+    plan = catalyst.plans.logical.Project(_sequence(spark, named), plan)
+    for parent, place in reversed(path):
+        beside = children(parent)
+        beside[place] = plan
+        plan = parent.withNewChildren(_sequence(spark, beside).toIndexedSeq())
+    return frame_of(spark, plan)
+
+
+def same(one: Node, other: Node) -> bool:
+    """True for an attribute and itself further up or down."""
+    return one.exprId().equals(other.exprId())
+
+
+def has_watermark(attribute: Node) -> bool:
+    return attribute.metadata().contains(_WATERMARK_MILLIS)
+
+
+def delay_seconds(watermark: Node) -> float:
+    """The delay of a node `EventTimeWatermark`."""
+    (delay,) = [attribute for attribute in elements(watermark.output()) if has_watermark(attribute)][:1]
+    return delay.metadata().getLong(_WATERMARK_MILLIS) / 1000
+
+
+def python_function(spark: SparkSession, function: Node) -> Any:
+    """The function behind an expression `PythonUDF`, as the script gave it. Raises whatever unpickling does."""
+    command = function.func().command().toArray(_jvm(spark).scala.reflect.ClassTag.Byte())
+    return cloudpickle.loads(bytes(command))[0]
+
+
+def check_streaming(frame: DataFrame, output_mode: str) -> None:
+    """Raise Spark's AnalysisException for a plan that its own streaming query would refuse in this output mode."""
+    sql = _jvm(frame.sparkSession).org.apache.spark.sql
+    mode = sql.catalyst.streaming.InternalOutputModes.apply(output_mode)
+    sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan_of(frame), mode)
+
+
+def interval_seconds(spark: SparkSession, text: str) -> float:
+    """The seconds of a trigger's processingTime, by Spark's own rules."""
+    return _jvm(spark).org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs() / 1000
+
+
+def stream_sink(frame: DataFrame, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
+    """Spark's own sink of a stream of such rows, for `add_batch`. Raises Spark's error if the format has none."""
+    spark = frame.sparkSession
+    jvm = _jvm(spark)
+    given = jvm.java.util.HashMap()
+    for name, value in options.items():
+        given.put(name, value)
+    none = _none(spark)
+    source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+        cast(Any, spark)._jsparkSession, format, _sequence(spark, ()), none, _sequence(spark, partition_by), none,
+        jvm.PythonUtils.toScalaMap(given), none, none,
+    )  # fmt: skip
+    return source.createSink(jvm.org.apache.spark.sql.streaming.OutputMode.Append(), cast(Any, frame)._jdf.schema())
+
+
+def add_batch(sink: Any, batch: int, frame: DataFrame) -> None:
+    """Write a batch. A sink of files leaves out a batch that it has."""
+    sink.addBatch(batch, cast(Any, frame)._jdf)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm
+
+
+def _sequence(spark: SparkSession, items: Sequence[Any]) -> Any:
+    jvm = _jvm(spark)
+    buffer = jvm.java.util.ArrayList()
+    for item in items:
+        buffer.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(buffer).toSeq()
+
+
+def _none(spark: SparkSession) -> Any:
+    return _jvm(spark).scala.Option.empty()
+
+
+def _nothing(spark: SparkSession) -> Any:
+    return _sequence(spark, ())

@@ -1,0 +1,89 @@
+"""The topology of a query that was cut: pure values, as a manifest has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamtopology.jobs.scripts.cut import Cut, NotCut
+from streamtopology.topology import API_VERSION, KIND, Topology, format_duration, parse
+
+SOURCE, SINK = "input", "result"
+_PROCESSOR = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
+# Spark counts every time, however far ahead of the clock; a topology at most those of a year.
+_A_YEAR = "8784h"
+_LONGEST_NAME = 40
+
+
+@dataclass
+class Asked:
+    """What a script has asked of its DataStreamWriter before `start`. trigger: of processingTime the seconds."""
+
+    output_mode: str = "append"
+    format: str | None = None
+    options: dict[str, str] = field(default_factory=dict[str, str])
+    name: str | None = None
+    trigger: dict[str, Any] = field(default_factory=dict[str, Any])
+    partition_by: tuple[str, ...] = ()
+    function: Any = None
+
+    def option(self, name: str) -> str | None:
+        """The value of an option, whose name has no case in Spark."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
+
+
+def topology_of(
+    cut: Cut, asked: Asked, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str
+) -> Topology:
+    """The topology of a query. run: the module whose functions `input` and `result` give its frame and take its batches.
+
+    Raises NotCut, ManifestError.
+    """
+    operator = cut.name.lower()
+    source: dict[str, Any] = {"name": SOURCE, "format": "dataframe", "options": {"run": f"{run}:{SOURCE}"}}
+    if cut.watermark is not None:
+        source["watermark"] = {
+            "column": cut.watermark.column,
+            "delay": format_duration(cut.watermark.delay_seconds),
+            "maxAhead": _A_YEAR,
+        }
+    spec = {
+        "sources": [source],
+        "operators": [
+            {
+                "name": operator,
+                "inputs": [SOURCE],
+                "grouping": {"policy": "auto", "key": list(cut.key)},
+                "run": _PROCESSOR,
+                "with": dict(cut.options),
+            }
+        ],
+        "sinks": [
+            {
+                "name": SINK,
+                "input": operator,
+                "format": "function",
+                "options": {"run": f"{run}:{SINK}", "frame": "arrow", "empty": "true"},
+            }
+        ],
+        "executors": [dict(executor) for executor in executors],
+        "trigger": _trigger(asked.trigger),
+        "checkpoint": checkpoint,
+    }
+    return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
+
+
+def _trigger(asked: Mapping[str, Any]) -> dict[str, Any]:
+    if asked.get("availableNow") or asked.get("once"):
+        return {"availableNow": True}
+    if asked.get("continuous") or asked.get("realTime"):
+        raise NotCut("its trigger is not one of batches: processingTime, availableNow or once")
+    return {"interval": format_duration(asked.get("processingTime", 0.0))}
+
+
+def name_of(text: str) -> str:
+    """A topology's name from that of a query or a script."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    return name if name[:1].isalpha() else f"job-{name}".strip("-")

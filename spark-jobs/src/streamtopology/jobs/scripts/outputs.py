@@ -1,0 +1,67 @@
+"""Where the rows of a query go: what a script has said to its DataStreamWriter, done for one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from streamtopology.jobs.scripts import catalyst
+from streamtopology.jobs.scripts.lifted import Asked
+
+Output = Callable[[DataFrame, int], object]
+_OWN_OPTIONS = {"checkpointlocation", "queryname"}
+
+
+def output_of(asked: Asked, rows: DataFrame) -> Output:
+    """What takes each batch's frame and number. rows: a frame with the columns of a batch's. Raises Spark's own errors.
+
+    A format that has a sink of Spark's for streams, as files have, gets each batch once. Any other is written to as by a batch
+    job: again, if the run is killed before the batch's publication was noted.
+    """
+    if asked.function is not None:
+        return asked.function
+    format_ = asked.format or rows.sparkSession.conf.get("spark.sql.sources.default") or "parquet"
+    options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
+    if format_ == "console":
+        return _Console(asked)
+    if format_ == "memory":
+        return _Memory(asked.name or "memory")
+    try:
+        sink = catalyst.stream_sink(rows, format_, options, asked.partition_by)
+    except (Py4JJavaError, PySparkException) as error:
+        if "does not support streamed writing" not in str(error):
+            raise
+        return lambda frame, batch: _written(frame, format_, asked)
+    return lambda frame, batch: catalyst.add_batch(sink, batch, frame)
+
+
+def _written(frame: DataFrame, format_: str, asked: Asked) -> None:
+    options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
+    writer = frame.write.format(format_).mode("append").options(**options)
+    (writer.partitionBy(*asked.partition_by) if asked.partition_by else writer).save()
+
+
+class _Console:
+    def __init__(self, asked: Asked) -> None:
+        self._rows = int(asked.option("numRows") or 20)
+        self._truncate = (asked.option("truncate") or "true").lower() == "true"
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        print(f"-------------------------------------------\nBatch: {batch}\n-------------------------------------------")
+        frame.show(self._rows, self._truncate)
+
+
+class _Memory:
+    """All rows so far, as the temporary view of the query's name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tables: list[pa.Table] = []
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self._tables.append(frame.toArrow())
+        frame.sparkSession.createDataFrame(pa.concat_tables(self._tables)).createOrReplaceTempView(self._name)

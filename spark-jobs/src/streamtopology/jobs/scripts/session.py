@@ -1,0 +1,172 @@
+"""A script's run: the session that its `getOrCreate()` finds, and the queries that it starts there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from types import ModuleType
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rich.console import Console
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.contract.phases import Phase
+from streamtopology.jobs.connectors.sources.spark.native import rows_of
+from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.local.run import Serving, open_run, process
+from streamtopology.jobs.runtime.preflight.checks import check_before_start
+from streamtopology.jobs.runtime.streaming_query import Until
+from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
+from streamtopology.jobs.scripts import catalyst
+from streamtopology.jobs.scripts.cut import Cut, NotCut, cut
+from streamtopology.jobs.scripts.lifted import SINK, SOURCE, Asked, name_of, topology_of
+from streamtopology.jobs.scripts.outputs import output_of
+from streamtopology.jobs.scripts.query import Queries, TopologyStream
+from streamtopology.jobs.scripts.streams import ScriptStreams
+from streamtopology.jobs.scripts.writer import ScriptWriter
+from streamtopology.jobs.spark.cluster import Cluster
+from streamtopology.jobs.view.live_view import View
+from streamtopology.topology import Topology
+
+# Formats for which Spark itself takes a checkpoint of its own where none is named.
+_WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
+
+
+class ScriptSession:
+    """Starts the queries of `script` on `cluster`, whose executors are `executors`, as manifests write them.
+
+    is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        script: Path,
+        executors: Sequence[Mapping[str, Any]],
+        work_dir: Path,
+        serving: Serving,
+        is_strict: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._script = script
+        self._executors = executors
+        self._work_dir = work_dir
+        self._serving = serving
+        self._is_strict = is_strict
+        self._queries = Queries()
+        self._engine = threading.local()
+
+    @contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """While entered, queries of frames are ours to start; at the end, those that still run are stopped."""
+        writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
+        session = self
+
+        def write_stream(frame: DataFrame) -> DataStreamWriter:
+            if getattr(session._engine, "is_here", False):
+                return DataStreamWriter(frame)
+            return ScriptWriter(frame, session._starts, session._queries.add)
+
+        cast(Any, ClassicFrame).writeStream = property(write_stream)
+        cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, session._queries))
+        cast(Any, SparkSession).stop = lambda spark: session.stop()
+        try:
+            yield
+        finally:
+            cast(Any, ClassicFrame).writeStream = writer
+            cast(Any, SparkSession).streams = streams
+            cast(Any, SparkSession).stop = stop
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the queries that run, each after its batch."""
+        for query in self._queries.active():
+            query.stop()
+
+    def _starts(self, frame: DataFrame, asked: Asked) -> StreamingQuery | None:
+        catalyst.check_streaming(frame, asked.output_mode)
+        try:
+            return self._start(cut(frame), frame, asked)
+        except NotCut as why:
+            said = f"{self._place()}: {why}"
+            if self._is_strict:
+                raise TopologyFailed(f"{said}. --strict refuses a query that Spark would run itself") from None
+            print(f"streamtopology: {said}; so Spark runs this query itself", file=sys.stderr, flush=True)
+            return None
+
+    def _place(self) -> str:
+        """`job.py, line 12`: where the script is now."""
+        frame = sys._getframe()
+        while frame is not None and frame.f_code.co_filename != str(self._script):
+            frame = frame.f_back
+        return self._script.name if frame is None else f"{self._script.name}, line {frame.f_lineno}"
+
+    def _start(self, made: Cut, frame: DataFrame, asked: Asked) -> TopologyStream:
+        name = self._free_name(asked)
+        module = f"streamtopology_script_{name.replace('-', '_')}"
+        topology = topology_of(made, asked, name, self._checkpoint(asked, name), self._executors, module)
+        self._hand_over(module, made, asked)
+        try:
+            rows_of(topology.sources[0], made.below)
+        except StreamTopologyError as error:
+            raise NotCut(str(error)) from error
+        base_dir = self._script.parent
+        check_before_start(topology, base_dir)
+        history = new_history(topology)
+        run = open_run(self._cluster, topology, base_dir, history, RunOptions(Until(), self._work_dir))
+        history.starting("reading the first rows")
+
+        def stream() -> None:
+            self._engine.is_here = True
+            with View(history, Console(), time.monotonic):
+                process(run, history, self._serving)
+                history.enter(Phase.DONE)
+
+        return TopologyStream(run, history, frame, asked.name, stream, self._queries)
+
+    def _free_name(self, asked: Asked) -> str:
+        taken = {query.topology for query in self._queries.active() if isinstance(query, TopologyStream)}
+        name = name_of(asked.name or self._script.stem)
+        if name not in taken:
+            return name
+        return next(f"{name}-{number}" for number in range(2, len(taken) + 3) if f"{name}-{number}" not in taken)
+
+    def _hand_over(self, module: str, made: Cut, asked: Asked) -> None:
+        """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
+        handed = ModuleType(module)
+        spark = made.below.sparkSession
+        sample = made.above(spark.createDataFrame([], catalyst.frame_of(spark, made.node).schema))
+        output = output_of(asked, sample)
+
+        def take(rows: pa.Table, batch: int) -> None:
+            output(made.above(spark.createDataFrame(rows)), batch)
+
+        setattr(handed, SOURCE, lambda session: made.below)
+        setattr(handed, SINK, take)
+        sys.modules[module] = handed
+
+    def _checkpoint(self, asked: Asked, name: str) -> str:
+        given = asked.option("checkpointLocation")
+        conf = self._cluster.spark.conf
+        if given is None and (root := conf.get("spark.sql.streaming.checkpointLocation", None)):
+            given = f"{root}/{name}"
+        if given is None:
+            if asked.format not in _WITHOUT_CHECKPOINT:
+                raise NotCut("it has no checkpointLocation")
+            self._work_dir.mkdir(parents=True, exist_ok=True)
+            return mkdtemp(prefix=f"{name}-", dir=self._work_dir)
+        if given.startswith("file:"):
+            return "/" + given.removeprefix("file:").lstrip("/")
+        if "://" in given and not given.startswith("s3://"):
+            raise NotCut(f"its checkpointLocation is {given}, and a topology's is in a folder or at s3://BUCKET/PREFIX")
+        return given
