@@ -59,8 +59,8 @@ def run(
 
     A script's stateful queries become topologies. What follows FILE.py and `--` are the script's own arguments.
 
-    The run of a topology ends with its input, after --batches or --duration, with `streamtopology stop`, or with Ctrl-C: after the
-    running batch, or at once with a second Ctrl-C. The same command continues from the last committed batch.
+    The run of a topology ends with its input, after --batches or --duration, with `streamtopology stop`, or with Ctrl-C:
+    after the running batch, or at once with a second Ctrl-C. The same command continues from the last committed batch.
     """
     started = time.monotonic()
     if manifest.suffix == ".py":

@@ -115,7 +115,7 @@ def _cut_processor(frame: DataFrame, node: Node, path: tuple[tuple[Node, int], .
     watermark = _watermark(child, columns)
     options: dict[str, Any] = {
         "output": _ddl(catalyst.frame_of(spark, node)),
-        "timeMode": node.timeMode().toString(),
+        "timeMode": node.timeMode().toString().replace("NoTime", "None"),
         "form": "pandas" if "pandas" in node.userFacingDataType().toString() else "rows",
         "pickled": base64.b64encode(cloudpickle.dumps(processor)).decode(),
     }

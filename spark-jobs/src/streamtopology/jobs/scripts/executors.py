@@ -18,7 +18,9 @@ def shape_of(name: str, executors: str | None, conf: Mapping[str, str]) -> Topol
     """A topology `name` with these executors, whose operators do not count. Raises WrongUse, ManifestError."""
     spec = {
         "sources": [{"name": "rows", "format": "rate"}],
-        "operators": [{"name": "none", "inputs": ["rows"], "grouping": {"policy": "shuffle"}, "run": "map", "with": {"select": ["*"]}}],
+        "operators": [
+            {"name": "none", "inputs": ["rows"], "grouping": {"policy": "shuffle"}, "run": "map", "with": {"select": ["*"]}}
+        ],
         "sinks": [{"name": "nowhere", "input": "none", "format": "console"}],
         "executors": _classes(executors),
         "sparkConf": dict(conf),

@@ -65,8 +65,10 @@ def run_script(launch: Launch) -> int:
         with View(history, Console(stderr=True), time.monotonic, launch.started):
             cluster.__enter__()
         try:
-            executors = to_manifest(shape)["spec"]["executors"]
-            session = ScriptSession(cluster, script, executors, launch.work_dir, launch.serving, launch.is_strict)
+            manifest: dict[str, Any] = to_manifest(shape)
+            session = ScriptSession(
+                cluster, script, manifest["spec"]["executors"], launch.work_dir, launch.serving, launch.is_strict
+            )
             with session.taken_over():
                 return _exit_code(script, launch.arguments)
         finally:
@@ -105,7 +107,7 @@ def _exit_code(script: Path, arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except StreamTopologyError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the script raises
         _print_from(script, error)
         return 1
     finally:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.jobs.connectors.sinks import SinkError
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.runtime.topology_run import TopologyRun
@@ -60,10 +61,11 @@ class TopologyStream(StreamingQuery):
     def _work(self) -> None:
         ids = uuid.UUID(self._id), uuid.UUID(self._run_id)
         try:
-            self._tell(lambda listener: listener.onQueryStarted(QueryStartedEvent(*ids, self._name, _text(time.time()), set())))
+            started = QueryStartedEvent(*ids, self._name, _text(time.time()), set())
+            self._tell(lambda listener: listener.onQueryStarted(started))
             self._history.listen(self._look)
             self._stream()
-        except BaseException as error:  # the script asks for it, in a thread of its own
+        except BaseException as error:  # noqa: BLE001 - the script asks for it, in a thread of its own
             self._failure = error
         finally:
             self._queries.ended(self)
@@ -82,11 +84,15 @@ class TopologyStream(StreamingQuery):
         for listener in list(self._queries.listeners):
             try:
                 what(listener)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the script's own
                 _LOG.exception("a StreamingQueryListener failed")
 
     def _said(self) -> str:
-        return str(self._failure) if isinstance(self._failure, StreamTopologyError) else repr(self._failure)
+        failure = self._failure
+        if isinstance(failure, SinkError):  # what follows the sink's own words is of manifests
+            said = failure.__cause__ if isinstance(failure.__cause__, SinkError) else failure
+            return f"{said}. The batch is committed: the next run of the script gives it to the sink again"
+        return str(failure) if isinstance(failure, StreamTopologyError) else repr(failure)
 
     @property
     def topology(self) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
@@ -36,7 +37,6 @@ from streamtopology.jobs.scripts.streams import ScriptStreams
 from streamtopology.jobs.scripts.writer import ScriptWriter
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.view.live_view import View
-from streamtopology.topology import Topology
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
@@ -151,8 +151,8 @@ class ScriptSession:
         def take(rows: pa.Table, batch: int) -> None:
             output(made.above(spark.createDataFrame(rows)), batch)
 
-        setattr(handed, SOURCE, lambda session: made.below)
-        setattr(handed, SINK, take)
+        setattr(handed, SOURCE, lambda spark: made.below)
+        setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 
     def _checkpoint(self, asked: Asked, name: str) -> str:

@@ -22,7 +22,7 @@ def load_function(run: str, base_dir: Path, **arguments: str) -> Callable[..., A
         inspect.signature(found).bind(*arguments.values())
     except TypeError as error:
         raise LoadError(
-            f"run {run!r}: {name}{inspect.signature(found)} is called with {' and '.join(arguments.values())}: {error}; declare "
-            f"`def {name}({', '.join(arguments)})`"
+            f"run {run!r}: {name}{inspect.signature(found)} is called with {' and '.join(arguments.values())}: {error}; "
+            f"declare `def {name}({', '.join(arguments)})`"
         ) from error
     return found

@@ -30,9 +30,7 @@ class FunctionSink:
     the table that it gets for a batch without rows; None: it is not called then.
     """
 
-    def __init__(
-        self, name: str, function: Function, frame: Callable[[pa.Table], Any], empty: pa.Table | None = None
-    ) -> None:
+    def __init__(self, name: str, function: Function, frame: Callable[[pa.Table], Any], empty: pa.Table | None = None) -> None:
         self._name = name
         self._function = function
         self._frame = frame

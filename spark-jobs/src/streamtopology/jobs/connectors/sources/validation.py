@@ -22,8 +22,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
-from streamtopology.jobs.connectors.sources.spark.native import DATAFRAME, load_maker
-from streamtopology.jobs.connectors.sources.spark.options import missing_variables
+from streamtopology.jobs.connectors.sources.spark.options import DATAFRAME, load_maker, missing_variables
 from streamtopology.jobs.connectors.sources.text.csv_options import csv_problems
 from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.text.text_values import time_problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, reduce
 from pathlib import Path
@@ -19,8 +19,7 @@ import pyarrow as pa
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.schema.declared import watermark_problems
 from streamtopology.jobs.connectors.sources.source_tag import TAG
-from streamtopology.jobs.connectors.sources.spark.options import spark_options, without_secrets
-from streamtopology.jobs.users_code.functions import load_function
+from streamtopology.jobs.connectors.sources.spark.options import DATAFRAME, load_maker, spark_options, without_secrets
 from streamtopology.jobs.users_code.line import users_line
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 # That of the session: times of rows come with it.
 _ZONE = "UTC"
-# The format of a source whose frame a function of the user's makes.
-DATAFRAME = "dataframe"
 _NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFoundException|NoSuchMethodError")
 _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
 
@@ -61,11 +58,6 @@ def load(spark: SparkSession, source: Source, base_dir: Path, environ: Mapping[s
     with named("its select or where does not go row by row, which only an operator can do"):
         _check_row_by_row(spark, frame)
     return frame
-
-
-def load_maker(source: Source, base_dir: Path) -> Callable[[SparkSession], DataFrame]:
-    """The user's function that makes the frame of a source with format dataframe. Raises LoadError."""
-    return load_function(source.options["run"], base_dir, spark="the session")
 
 
 def _made(spark: SparkSession, source: Source, base_dir: Path) -> DataFrame:

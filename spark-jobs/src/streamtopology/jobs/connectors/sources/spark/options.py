@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.variables import MissingVariable, with_variables, without_values
 from streamtopology.topology import Problem, Source
+
+# The format of a source whose frame a function of the user's makes.
+DATAFRAME = "dataframe"
+
+
+def load_maker(source: Source, base_dir: Path) -> Callable[..., Any]:
+    """The user's function that makes the frame of a source with format dataframe from a session. Raises LoadError."""
+    return load_function(source.options["run"], base_dir, spark="the session")
 
 
 def spark_options(source: Source, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
