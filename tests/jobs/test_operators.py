@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,12 @@ rows_of = st.lists(
             "i": st.one_of(st.none(), st.integers(-40, 60)),
             "f": st.one_of(st.none(), st.just(NAN), st.floats(-1e6, 1e6)),
             "s": st.one_of(st.none(), st.sampled_from(["", "a", "b", "bb", "ü"])),
+            "d": st.one_of(st.none(), st.decimals(-(10**16), 10**16, places=3)),
         }
     ),
     max_size=40,
 )
-SCHEMA = pa.schema([("k", pa.int32()), ("i", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
+SCHEMA = pa.schema([("k", pa.int32()), ("i", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("d", pa.decimal128(20, 3))])
 cuts = st.lists(st.integers(0, 40), max_size=4)
 
 
@@ -123,7 +125,7 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-6)
+        return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-6)
     return left == right
 
 
@@ -162,6 +164,54 @@ def test_aggregates_equal_duckdbs_when_nan_counts_as_null(rows, places, owners):
                FROM (SELECT * REPLACE (CASE WHEN isnan(f) THEN NULL ELSE f END AS f) FROM rows) GROUP BY k"""
         ).to_arrow_table()
     assert same(found, {row["k"]: row for row in expected.to_pylist()})
+
+
+@FEW
+@given(rows_of, cuts, owners_of)
+def test_nan_that_is_kept_is_a_value_larger_than_all_others(rows, places, owners):
+    calls = {"n": "count(f)", "s": "sum(f)", "m": "mean(f)", "l": "min(f)", "h": "max(f)"}
+    found = everywhere("aggregate", {"aggregates": calls, "nan": "keep"}, rows, places, owners)
+    with duckdb.connect() as connection:
+        connection.register("rows", batch_of(rows))
+        sql = "SELECT k, count(f) AS n, sum(f) AS s, avg(f) AS m, min(f) AS l, max(f) AS h FROM rows GROUP BY k"
+        expected = connection.sql(sql).to_arrow_table()
+    assert same(found, {row["k"]: row for row in expected.to_pylist()})
+
+
+@FEW
+@given(rows_of, cuts, owners_of)
+def test_texts_are_ordered_by_their_bytes_and_decimals_are_exact(rows, places, owners):
+    calls = {"ls": "min(s)", "hs": "max(s)", "ld": "min(d)", "hd": "max(d)", "sd": "sum(d)", "md": "mean(d)"}
+    found = everywhere("aggregate", {"aggregates": calls}, rows, places, owners)
+    for key, members in groups(rows).items():
+        texts = [row["s"].encode() for row in members if row["s"] is not None]
+        values = [row["d"] for row in members if row["d"] is not None]
+        mean = sum(values) / len(values) if values else None
+        assert found[key] == {
+            "k": key,
+            "ls": min(texts).decode() if texts else None,
+            "hs": max(texts).decode() if texts else None,
+            "ld": min(values, default=None),
+            "hd": max(values, default=None),
+            "sd": sum(values) if values else None,
+            "md": None if mean is None else mean.quantize(Decimal("1e-7"), ROUND_HALF_UP, Context(prec=40)),
+        }
+
+
+def test_sums_and_means_of_decimals_have_sparks_types_and_overflow_there() -> None:
+    types = {(10, 2): ((20, 2), (14, 6)), (38, 4): ((38, 4), (38, 8)), (38, 38): ((38, 38), (38, 38))}
+    for kind, (summed, mean) in types.items():
+        schema = pa.schema([("k", pa.int64()), ("d", pa.decimal128(*kind))])
+        operator = prepared("aggregate", {"aggregates": {"s": "sum(d)", "m": "mean(d)"}}, schema)
+        assert operator.output is not None
+        assert operator.output.types[1:] == [pa.decimal128(*summed), pa.decimal128(*mean)]
+    schema = pa.schema([("k", pa.int64()), ("d", pa.decimal128(38, 0))])
+    operator, most = prepared("aggregate", {"aggregates": {"s": "sum(d)"}}, schema), Decimal(10**38 - 1)
+    operator.begin(BatchInfo(0))
+    state = KeyedState(operator.state)
+    operator.accept(arrival(batch_of([{"k": 1, "d": most}], schema)), state)
+    with pytest.raises(OverflowError, match="a sum of decimals does not fit into decimal128"):
+        operator.accept(arrival(batch_of([{"k": 1, "d": Decimal(1)}], schema)), state)
 
 
 @FEW
@@ -374,7 +424,7 @@ def test_the_operators_of_the_documentation_work(capsys):
 @pytest.mark.parametrize(
     ("run", "options", "reported"),
     [
-        ("count", {"emit": "all"}, "updates, tuples, nothing"),
+        ("count", {"emit": "every"}, "updates, all, tuples, nothing"),
         ("count", {"costPerTuple": "10 parsecs"}, "10us, 5ms"),
         ("count", {"select": ["k"]}, "needs emit: tuples"),
         ("quantiles", {"column": "i"}, "'min'.*allowed: column, min"),
@@ -384,7 +434,7 @@ def test_the_operators_of_the_documentation_work(capsys):
         (
             "quantiles",
             {"column": "nosuch", "min": 0, "max": 1},
-            "'nosuch' does not exist in input 'in', which has k, i, f, s",
+            "'nosuch' does not exist in input 'in', which has k, i, f, s, d",
         ),
         ("quantiles", {"column": "i", "min": 0, "max": 1, "quantiles": 0.5}, "a list of different numbers"),
         ("count", {"emit": "tuples", "select": "k"}, "a list of SQL expressions"),

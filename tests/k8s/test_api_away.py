@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 from aiohttp import web
@@ -57,6 +58,33 @@ def test_a_call_that_fails_in_passing_is_sent_again_at_once(status: int | None) 
 
     asyncio.run(story())
     assert sent == ["GET"] * 3 + ["PATCH"] * 3 + ["POST"]
+
+
+def test_a_call_that_fails_after_a_webhook_has_hung_is_not_sent_again_at_once() -> None:
+    """Each of a look's calls to a webhook of 10 s took 30 s, and so much longer every topology that waits for a worker."""
+    sent: list[str] = []
+
+    async def says_that_a_webhook_hung(request: web.Request) -> web.Response:
+        sent.append(request.method)
+        body = b'{"reason": "InternalError", "message": "failed calling webhook: context deadline exceeded"}'
+        return web.Response(status=500, body=body, content_type="application/json")
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", says_that_a_webhook_hung)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        looks = count(0.0, 10.0)
+        try:
+            async with ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
+                with pytest.raises(ApiError, match="failed calling webhook"):
+                    await Api(client, clock=lambda: next(looks)).patch(names.TOPOLOGY, "space", "flow", {"metadata": {}})
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(story())
+    assert sent == ["PATCH"]
 
 
 def test_looks_that_fail_again_and_again_are_said_until_one_comes_through() -> None:

@@ -45,6 +45,20 @@ def test_a_replica_is_not_ready_while_topologies_cannot_be_listed() -> None:
     assert health.waits_for is None
 
 
+def test_a_replica_whose_right_to_list_a_kind_is_gone_everywhere_is_not_ready() -> None:
+    clock = Clock()
+    health = Health(clock=clock)
+    health.started(Queue(clock), ("one", "two"))
+    health.listed("one")
+    health.refused("pods", "one", "pods is forbidden")
+    health.refused("services", "two", "services is forbidden")
+    assert health.unready is None, "a namespace that cannot be listed keeps nobody from the others"
+    health.refused("pods", "two", "pods is forbidden")
+    assert health.unready == "pods is forbidden"
+    health.refused("pods", "two", "")
+    assert health.unready is None
+
+
 def test_workers_that_hang_are_a_problem_and_an_empty_queue_is_none() -> None:
     async def story() -> None:
         clock, health = Clock(), Health()

@@ -55,6 +55,16 @@ def test_error_event_of_the_api_server_is_a_broken_watch(monkeypatch: pytest.Mon
         asyncio.run(ended(monkeypatch, broken, is_stopped=False))
 
 
+def test_token_that_is_not_valid_any_more_is_a_broken_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may be in its file the next time; the process ended with a traceback of kopf's."""
+
+    async def refused(*_: object, **__: object) -> None:
+        raise kopf.LoginError("Ran out of valid credentials.")
+
+    with pytest.raises(WatchBroken, match="the operator's token is not valid"):
+        asyncio.run(ended(monkeypatch, refused, is_stopped=False))
+
+
 def test_refusal_of_the_api_server_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(*_: object, **__: object) -> None:
         raise APIForbiddenError(None, status=403, headers={})

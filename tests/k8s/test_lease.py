@@ -31,10 +31,13 @@ Object = dict[str, Any]
 
 
 class LeaseApi(Api):
-    """An API server that has a Lease at most, and topologies with a status. `renewing`: each look finds it renewed."""
+    """An API server that has a Lease at most, and topologies with a status. `renewing`: each look finds it renewed.
+    `refused`: the verbs that we may not use on it.
+    """
 
     def __init__(self, lease: Object | None = None, renewing: bool = False) -> None:
         self.lease = lease
+        self.refused: set[str] = set()
         self.renewing = renewing
         self.looks = 0
 
@@ -42,6 +45,7 @@ class LeaseApi(Api):
         if kind is names.TOPOLOGY:
             return {"status": {"conditions": [{"type": "Ready"}]}}
         self.looks += 1
+        self._may("get")
         if self.lease is not None and self.renewing:
             self.lease["spec"]["renewTime"] = f"2026-01-01T00:00:{self.looks % 60:02}.000000Z"
         return copy.deepcopy(self.lease)
@@ -49,14 +53,20 @@ class LeaseApi(Api):
     async def create(self, kind: names.Kind, namespace: str, body: Object) -> Object:
         if kind is names.TOPOLOGY:
             return {"metadata": {"name": "made", "uid": "uid-1"}}
+        self._may("create")
         if self.lease is not None:
             raise ApiError(409, "AlreadyExists", "it is there", kind.path(namespace))
         self.lease = copy.deepcopy(body)
         return copy.deepcopy(body)
 
     async def replace(self, kind: names.Kind, namespace: str, name: str, body: Object) -> Object:
+        self._may("update")
         self.lease = copy.deepcopy(body)
         return copy.deepcopy(body)
+
+    def _may(self, verb: str) -> None:
+        if verb in self.refused:
+            raise ApiError(403, "Forbidden", f"nobody may {verb} leases", names.LEASE.path("operators"))
 
     async def patch(self, kind: names.Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         return body
@@ -118,6 +128,39 @@ def test_standby_of_the_same_release_is_ready_and_silent(caplog: pytest.LogCaptu
         assert not await standby.tries()
         assert standby.health.unready is None
         assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("verb", "lease"), [("get", None), ("create", None), ("update", {"metadata": {"name": LEASE_NAME}, "spec": {}})]
+)
+def test_replica_that_may_not_lead_is_not_ready_until_it_may(verb: str, lease: Object | None) -> None:
+    async def story() -> None:
+        api = LeaseApi(lease)
+        api.refused = {verb}
+        only = Replica(api, "first")
+        assert not await only.tries()
+        assert only.health.unready is not None
+        assert only.health.unready.startswith("this replica cannot lead, as the lease streamtopology-operator cannot be ")
+        assert f"nobody may {verb} leases (403 Forbidden): see rbac.create of the chart" in only.health.unready
+        api.refused = set()
+        assert await only.tries()
+        assert only.health.unready is None
+
+    asyncio.run(story())
+
+
+def test_replica_that_another_one_relieves_of_a_refused_lease_is_ready() -> None:
+    async def story() -> None:
+        api = LeaseApi({"metadata": {"name": LEASE_NAME}, "spec": {}})
+        api.refused = {"update"}
+        standby = Replica(api, "first")
+        assert not await standby.tries()
+        api.refused = set()
+        assert await Replica(api, "first", 1).tries()
+        assert not await standby.tries()
+        assert standby.health.unready is None
 
     asyncio.run(story())
 

@@ -75,7 +75,7 @@ def draw_calls(drawing: Drawing, name: str, columns: Sequence[Column]) -> tuple[
     for number in range(drawing.random.randint(0, 3) if able else 0):
         column, result = drawing.some(able), f"{name}_{number}"
         functions = ["count"]
-        if column.kind.is_number or column.kind.family == "time":
+        if column.kind.family != "nested":
             functions += ["min", "max"]
         if column.kind.is_number and column.kind.adds_up:
             functions.append("sum")
@@ -236,7 +236,7 @@ def _windows(drawing: Drawing, name: str, streams: Sequence[Stream]) -> Drawn:
     spec: Spec = {"name": name, "inputs": inputs, "run": "window-aggregate", "with": options}
     bound = TIMESTAMP_NTZ if drawing.time is TIMESTAMP_NTZ else TIMESTAMP
     columns = (*met, Column("window_start", bound), Column("window_end", bound), *made)
-    return _lateness(drawing, spec) | _grouped(drawing, key, may_split=False), [Stream(name, columns)]
+    return _lateness(drawing, spec) | _grouped(drawing, key, may_split=True), [Stream(name, columns)]
 
 
 def _join(drawing: Drawing, name: str, streams: Sequence[Stream]) -> Drawn:

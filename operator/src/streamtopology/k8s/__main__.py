@@ -7,6 +7,9 @@ import json
 import logging
 import os
 import sys
+import time
+from collections.abc import Callable
+from typing import Any, cast
 
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
@@ -15,7 +18,7 @@ from yaml import YAMLError
 from streamtopology.contract.environment import exempt_api_server
 from streamtopology.k8s.app import run
 from streamtopology.k8s.instants import format_instant
-from streamtopology.k8s.io.api import NoCluster
+from streamtopology.k8s.io.api import ApiError, NoCluster, missing_right
 from streamtopology.k8s.io.leader import LeaseLostError
 from streamtopology.k8s.io.watchdog import NotServedError
 from streamtopology.k8s.settings import Settings, read_settings
@@ -23,6 +26,11 @@ from streamtopology.tracing.opening import check_traces, traces
 from streamtopology.tracing.settings import TracesUnusable
 
 log = logging.getLogger("streamtopology.k8s")
+
+# Seconds between two looks at a kubeconfig.
+TOKEN_SECONDS = 60.0
+
+KUBECONFIG_ERRORS = (config.ConfigException, YAMLError, OSError, ValueError, TypeError, LookupError)
 
 
 def main() -> None:
@@ -40,6 +48,9 @@ def main() -> None:
     except (NoCluster, NotServedError) as missing:
         log.error("%s", missing)
         sys.exit(missing.exit_code)
+    except ApiError as refused:
+        log.error("%s", missing_right(refused) or refused)
+        sys.exit(refused.exit_code)
 
 
 async def _run(settings: Settings) -> None:
@@ -61,12 +72,41 @@ async def configuration() -> Configuration:
     except config.ConfigException:
         try:
             await config.load_kube_config(client_configuration=found)
-        except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, LookupError) as missing:
+        except KUBECONFIG_ERRORS as missing:
             raise NoCluster(
                 "no cluster to operate: this is no pod with a service account, and the kubeconfig cannot be used "
                 f"({' '.join(str(missing).split())}); set KUBECONFIG"
             ) from missing
+        cast(Any, found).refresh_api_key_hook = Tokens(found.api_key).renew
     return found
+
+
+class Tokens:
+    """The token of the kubeconfig, which is read again as the library reads a pod's: a file or a plugin has others later.
+
+    `clock`: monotonic seconds.
+    """
+
+    def __init__(self, keys: dict[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._read_at = clock()
+
+    async def renew(self, configuration: Configuration) -> None:
+        """Give `configuration` the newest token; if there is none now, the one that it had."""
+        if self._clock() - self._read_at >= TOKEN_SECONDS:
+            self._read_at = self._clock()
+            fresh = Configuration()
+            try:
+                await config.load_kube_config(client_configuration=fresh)
+            except KUBECONFIG_ERRORS as missing:
+                log.warning("the kubeconfig cannot be read again: %s", missing)
+            else:
+                self._keys = fresh.api_key
+        configuration.api_key = self._keys
+
+    def __deepcopy__(self, _: dict[int, object]) -> Tokens:
+        return self  # a copied configuration has the same one
 
 
 class JsonLines(logging.Formatter):

@@ -108,7 +108,8 @@ async def operate(
         queue.add(topology)
         snapshots.wake(topology)
 
-    cache, namespaces, health = Cache(changed), settings.namespaces or (None,), health or Health()
+    health = health or Health()
+    cache, namespaces = Cache(changed, health.refused), settings.namespaces or (None,)
     health.started(queue, namespaces)
     async with (
         ApiClient(access) as client,

@@ -56,6 +56,8 @@ async def watch_topologies(
         await kopf.run_tasks(tasks, ignored=OthersTasks())
     except APIError as error:
         raise ApiError(error.status or 0, "", str(error), "the watch of StreamTopologies") from error
+    except kopf.LoginError as error:
+        raise WatchBroken("the watch of StreamTopologies broke: the operator's token is not valid") from error
     except WatchingError as error:
         raise WatchBroken(f"the watch of StreamTopologies broke: {error}") from error
     if not stopped.is_set():  # one of its tasks has ended, or was cancelled, which it takes for its own end

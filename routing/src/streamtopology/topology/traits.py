@@ -34,7 +34,9 @@ BUILTINS: Mapping[str, Traits] = {
     "quantiles": Traits(stateful=True, combinable=True, max_inputs=None, summary="quantiles of a column per key"),
     "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),
     "filter": Traits(stateful=False, max_inputs=None, summary="the tuples for which a SQL condition holds"),
-    "window-aggregate": Traits(stateful=True, windowed=True, max_inputs=None, summary="aggregates per key and window"),
+    "window-aggregate": Traits(
+        stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and window"
+    ),
     "window-join": Traits(
         stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="tuples of several inputs near in time"
     ),
@@ -54,8 +56,9 @@ def combinable(operators: Iterable[OperatorSpec]) -> dict[str, bool]:
 def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     """Return those of `operators`, all of a topology in flow order, whose rows routers may pour over instances.
 
-    Those are built in, and keep no state, or one whose parts can be combined. Parts reach their key's home a batch later; so do
-    the rows emitted then, which must not be late for an operator behind, and of a class of a user's own that is not known.
+    Those are built in, and keep no state, or one whose parts can be combined. Parts reach their key's home a batch later, when
+    a window may be closed; so do the rows emitted then, which must not be late for an operator behind, and of a class of a
+    user's own that is not known.
     """
     known = [one for one in operators if one.run in BUILTINS and _pours(one.grouping.policy)]
     in_parts = combinable(known)
@@ -63,7 +66,8 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     return frozenset(
         one.name
         for one in known
-        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and one.name not in in_time)
+        if not BUILTINS[one.run].stateful
+        or (in_parts.get(one.name, False) and not BUILTINS[one.run].windowed and one.name not in in_time)
     )
 
 

@@ -7,6 +7,7 @@ objects into the client's model classes costs most of a core (docs/decisions/003
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from copy import copy
 from typing import cast
@@ -20,8 +21,9 @@ from streamtopology.k8s.io.bodies import ListPart, decoded, part_of, version_num
 from streamtopology.k8s.names import Kind
 from streamtopology.k8s.resources.objects import Object
 
-# The timeout of one call; a watch lives longer, see `WATCH_SECONDS`.
-REQUEST_SECONDS = 20.0
+# The timeout of one call: longer than a webhook may take (30 s), so that the API server answers with the name of one that
+# hangs. A watch lives longer, see `WATCH_SECONDS`.
+REQUEST_SECONDS = 35.0
 
 # The server ends a watch after this time, and the next one continues where it stopped.
 WATCH_SECONDS = 290
@@ -35,6 +37,9 @@ PAGE = 250
 
 # Seconds before a call that failed in passing is sent again. Not a POST: what it makes would be there twice.
 PAUSES = (0.1, 0.4)
+
+# A call that fails after so long waited for something that hangs, such as a webhook: sent again at once, it would wait again.
+SLOW_SECONDS = 3.0
 _REPEATABLE = ("GET", "PATCH", "PUT", "DELETE")
 
 # With its charset: the library passes a body of this type on as it is. Without, it writes JSON in ASCII (`yaml_of`).
@@ -82,7 +87,8 @@ class Api:
     """Server-side apply, merge patches, lists and watches. ApiError: refused; ApiAway: no answer.
 
     `may_write` is called before every call that changes something: with several replicas, it is True on the leader. `hear`
-    gets the header `Date` of every answer, `answered` each call's method and status, `none` without an answer.
+    gets the header `Date` of every answer, `answered` each call's method and status, `none` without an answer. `clock`:
+    monotonic seconds.
     """
 
     def __init__(
@@ -92,12 +98,14 @@ class Api:
         may_write: Callable[[], bool] = always,
         hear: Callable[[str | None], None] = _unheard,
         answered: Callable[[str, str], None] = unnoted,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._request_seconds = request_seconds
         self._may_write = may_write
         self._hear = hear
         self._answered = answered
+        self._clock = clock
 
     def within(self, seconds: float) -> Api:
         """The same with another timeout of a call."""
@@ -237,10 +245,11 @@ class Api:
     ) -> Object:
         """The answer. What fails in passing is sent again at once, so that one lost call costs no look."""
         for pause in PAUSES if method in _REPEATABLE else ():
+            began = self._clock()
             try:
                 return await self._once(method, path, query, body, content_type, accept)
             except (ApiAway, ApiError) as error:
-                if not _passes(error):
+                if not _passes(error) or self._clock() - began > SLOW_SECONDS:
                     raise
             await asyncio.sleep(pause)
         return await self._once(method, path, query, body, content_type, accept)
@@ -291,6 +300,13 @@ class Api:
         self._hear(answer.response.headers.get("Date"))
         self._answered(method, str(answer.response.status))
         return answer.response
+
+
+def missing_right(error: ApiAway | ApiError) -> str:
+    """The sentence about a call that our rights or our token do not allow, with the remedy; empty for any other error."""
+    if not isinstance(error, ApiError) or error.status not in (401, 403):
+        return ""
+    return f"{error}: " + ("see rbac.create of the chart" if error.status == 403 else "the operator's token is not valid")
 
 
 def _passes(error: ApiAway | ApiError) -> bool:

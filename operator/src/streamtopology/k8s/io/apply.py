@@ -120,8 +120,17 @@ class Applier:
         return found
 
     async def recall_secret(self, owner: Owner) -> None:
-        """Look for Spark's secret, which is not watched: after each start, and where pods may wait for it."""
-        known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
+        """Look for Spark's secret, which is not watched: after each start, and where pods may wait for it.
+
+        Without the right to, what is known of it stays, and the step that makes a missing one is refused and says so.
+        """
+        try:
+            known = await self._api.get(names.SECRET, owner.namespace, names.spark_secret(owner.name))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            log.warning("%s: %s", key_of(owner), error)
+            return
         if known is not None and is_owned(known, owner):
             self._cache.note(known)
         else:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.owned_objects import OwnedObject, Pod, owned_object
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, missing_right
 from streamtopology.k8s.io.bodies import version_number
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.names import Kind
@@ -38,6 +38,13 @@ KEPT_EVICTIONS = 32
 
 Changed = Callable[[TopologyKey], None]
 
+# Gets a kind, the namespace and why it may not be listed there; empty: it may.
+Refused = Callable[[str, str | None, str], None]
+
+
+def _unheeded(_kind: str, _namespace: str | None, _why: str) -> None:
+    return None
+
 
 @asynccontextmanager
 async def no_sooner(seconds: float = LEAST_SECONDS) -> AsyncIterator[None]:
@@ -49,9 +56,12 @@ async def no_sooner(seconds: float = LEAST_SECONDS) -> AsyncIterator[None]:
 
 @dataclass
 class Cache:
-    """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes."""
+    """Owned objects by topology. `changed` is called with the topology of each object that appears, changes or goes; `refused`
+    where a kind may not be listed, and when it may.
+    """
 
     changed: Changed
+    refused: Refused = _unheeded
     _evicted: dict[TopologyKey, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _objects: dict[TopologyKey, dict[tuple[str, str], OwnedObject]] = field(default_factory=lambda: defaultdict(dict))
     _topology_of: dict[str, TopologyKey] = field(default_factory=dict[str, TopologyKey])
@@ -127,6 +137,7 @@ class Cache:
                 async with self._listing:
                     version = await self._list(api, kind, namespace, selector)
                 failures = 0
+                self.refused(kind.plural, namespace, "")
                 while True:
                     async with no_sooner():
                         async for event in api.watch(kind, namespace, selector, version):
@@ -136,6 +147,7 @@ class Cache:
                 expired = isinstance(error, ApiError) and error.status == 410
                 pause = 0.0 if expired and failures == 0 else RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
+                self.refused(kind.plural, namespace, missing_right(error))
                 log.log(
                     logging.DEBUG if expired else logging.WARNING, "%s; listing %s again in %s s", error, kind.plural, pause
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class Health:
     _listed: set[str | None] = field(default_factory=set[str | None])
     _heard_at: float = 0.0
     _unserved: str = ""
+    _refusals: dict[str, dict[str | None, str]] = field(default_factory=lambda: defaultdict(dict))
     clock: Callable[[], float] = time.monotonic
 
     def started(self, queue: Queue, namespaces: Sequence[str | None]) -> None:
@@ -46,11 +48,24 @@ class Health:
         """Take note that this replica will not lead, as another release does; empty: it may."""
         self._unserved = why
 
+    def refused(self, kind: str, namespace: str | None, why: str) -> None:
+        """Take note that objects of a kind may not be listed in a namespace (None: in all); empty: they may."""
+        if why:
+            self._refusals[kind][namespace] = why
+        else:
+            self._refusals[kind].pop(namespace, None)
+
     @property
     def unready(self) -> str | None:
         """The reason why this replica is not ready; None if it is."""
         waits_for = self.waits_for
-        return self._unserved or (f"waits for {waits_for}" if waits_for else None)
+        return self._unserved or self._refusal or (f"waits for {waits_for}" if waits_for else None)
+
+    @property
+    def _refusal(self) -> str:
+        """The refusal of a kind that may not be listed anywhere; empty where there is none: others are served meanwhile."""
+        refusals = (by_namespace for by_namespace in self._refusals.values() if by_namespace)
+        return next((next(iter(each.values())) for each in refusals if each.keys() >= self._awaited.keys()), "")
 
     @property
     def problem(self) -> str | None:

@@ -23,7 +23,7 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.fields import mapping_at
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, missing_right
 from streamtopology.k8s.resources.objects import Object
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class LeaderLock(BaseLock):
         self._release = release
         self._tell = tell
         self._told = ""
+        self._failures: dict[str, str] = {}
         self._lease_seconds = lease_seconds
         self._held_until = float("-inf")
         self._known: Object = {}
@@ -72,11 +73,15 @@ class LeaderLock(BaseLock):
         try:
             found = await self._api.get(names.LEASE, namespace, name)
         except (ApiError, ApiAway) as error:
+            self._failed("read", error)
             return False, ApiException(status=0, reason=str(error))
+        self._went_well("read")
         if found is None:
             return False, ApiException(status=404, reason="NotFound", body='{"code": 404}')
-        self._known = found
         spec = mapping_at(found, "spec")
+        if spec.get("holderIdentity") != self.identity and spec.get("renewTime") != self._renewed:
+            self._went_well("written")  # another replica renews it, and this one need not
+        self._known = found
         holder = spec.get("holderIdentity") or self._owner_in_change(found)
         self._report(held_by_another(found, self._release, namespace) if spec.get("holderIdentity") else self._told)
         duration = spec.get("leaseDurationSeconds")
@@ -97,7 +102,9 @@ class LeaderLock(BaseLock):
             await self._api.create(names.LEASE, namespace, body)
         except (ApiError, ApiAway) as error:
             log.info("the lease was not created: %s", error)
+            self._failed("written", error)
             return False
+        self._went_well("written")
         self._held_until = began + self._lease_seconds
         return True
 
@@ -113,7 +120,9 @@ class LeaderLock(BaseLock):
             )
         except (ApiError, ApiAway) as error:
             log.info("the lease was not renewed: %s", error)
+            self._failed("written", error)
             return False
+        self._went_well("written")
         self._report("")
         self._held_until = began + self._lease_seconds
         return True
@@ -124,11 +133,36 @@ class LeaderLock(BaseLock):
         owner = mapping_at(lease, "metadata", "annotations").get(names.RELEASE)
         return f"the release {owner}" if self._told else None
 
+    @property
+    def failure(self) -> str:
+        """The reason why this replica cannot lead; empty where there is none."""
+        return "; ".join(self._failures.values())
+
+    @property
+    def _renewed(self) -> Any:
+        """The time of the last renewal that was seen."""
+        return mapping_at(self._known, "spec").get("renewTime")
+
     def _report(self, problem: str) -> None:
         if problem and problem != self._told:
             log.error("%s", problem)
         self._told = problem
-        self._tell(problem)
+        self._tell_all()
+
+    def _failed(self, verb: str, error: ApiError | ApiAway) -> None:
+        """Tell that this replica cannot lead, unless another one was only faster."""
+        if isinstance(error, ApiError) and error.status == 409:
+            return
+        why = missing_right(error) or str(error)
+        self._failures[verb] = f"this replica cannot lead, as the lease {LEASE_NAME} cannot be {verb}: {why}"
+        self._tell_all()
+
+    def _went_well(self, verb: str) -> None:
+        if self._failures.pop(verb, None) is not None:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        self._tell("; ".join(filter(None, (self._told, self.failure))))
 
     def _annotations(self, known: Object) -> Object:
         others = {name: value for name, value in known.items() if name != names.RELEASE}
@@ -200,7 +234,9 @@ async def lead(
         await asyncio.wait({election, working}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             await election
-            raise LeaseLostError(f"the lease {namespace}/{LEASE_NAME} could not be renewed in time: another replica takes over")
+            why = f" ({lock.failure})" if lock.failure else ""
+            text = f"the lease {namespace}/{LEASE_NAME} could not be renewed in time: another replica takes over{why}"
+            raise LeaseLostError(text)
         await working
     finally:
         election.cancel()

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from streamtopology.contract.errors import Unavailable
 from streamtopology.k8s import names
-from streamtopology.k8s.io.api import Api, ApiAway, ApiError
+from streamtopology.k8s.io.api import Api, ApiAway, ApiError, missing_right
 from streamtopology.k8s.io.health import Health
 from streamtopology.k8s.io.queue import TopologyKey
 from streamtopology.k8s.io.reconciler import Reconciler
@@ -118,12 +118,14 @@ class Watchdog:
                 if error.status == 404:
                     self._is_not_served()
                     return True
+                self._health.refused(names.TOPOLOGY.plural, namespace, missing_right(error))
                 log.warning("%s; StreamTopologies are listed again in %s s", error, LIST_SECONDS)
             except ApiAway as error:
                 log.warning("%s; StreamTopologies are listed again in %s s", error, LIST_SECONDS)
             else:
                 self._missing_since = None
                 self._health.heard()
+                self._health.refused(names.TOPOLOGY.plural, namespace, "")
         return is_current
 
     async def _missed(self, namespace: str | None) -> set[TopologyKey]:

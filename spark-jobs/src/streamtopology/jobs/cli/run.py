@@ -28,6 +28,9 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option("--executors", metavar="CLASSES", help="Of a script: NAME:REPLICAS:CPU,... or a YAML file of classes.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Of a script: a setting of Spark, such as its jars.")
 @click.option("--strict", is_flag=True, help="Of a script: refuse queries that Spark would have to run itself.")
+@click.option(
+    "--policy", metavar="NAME", help="Of a script: the grouping's policy in place of the one that emits as Spark does."
+)
 @click.option("--batches", type=POSITIVE, help="Stop after this many batches.")
 @click.option("--duration", type=DURATION, help="Stop after this time, e.g. 90s or 10m.")
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
@@ -44,6 +47,7 @@ def run(
     executors: str | None,
     conf: tuple[str, ...],
     strict: bool,
+    policy: str | None,
     batches: int | None,
     duration: float | None,
     drain: bool,
@@ -69,9 +73,9 @@ def run(
                 raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
         if baseline is not None:
             raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
-        return _run_script(manifest, arguments, executors, conf, strict, work_dir, port, opens, started)
-    if arguments or executors is not None or conf or strict:
-        raise WrongUse(f"arguments, --executors, --conf and --strict are for scripts (FILE.py), and {manifest} is a manifest")
+        return _run_script(manifest, arguments, executors, conf, strict, policy, work_dir, port, opens, started)
+    if arguments or executors is not None or conf or strict or policy is not None:
+        raise WrongUse(f"arguments, --executors, --conf, --strict and --policy are for scripts; {manifest} is a manifest")
     interrupts = Interrupts()
     interrupts.last_words = lambda: print(f"{interrupts.name}: ended before the first batch; nothing was read", flush=True)
     with interrupts.caught():
@@ -98,6 +102,7 @@ def _run_script(
     executors: str | None,
     conf: tuple[str, ...],
     strict: bool,
+    policy: str | None,
     work_dir: Path,
     port: int,
     opens: bool,
@@ -111,7 +116,7 @@ def _run_script(
     from streamtopology.jobs.view.http_server import refuse_taken_port
 
     refuse_taken_port(port)
-    return run_script(Launch(script, arguments, executors, settings, strict, work_dir, Serving(port, opens), started))
+    return run_script(Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started))
 
 
 def _read(manifest: Path) -> Topology:

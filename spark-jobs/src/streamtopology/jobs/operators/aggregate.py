@@ -1,20 +1,22 @@
-"""aggregate: sum, mean, min, max and count of columns, per key."""
+"""aggregate: sum, mean, min, max and count of columns, per group."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import Rows, field_values
-from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, values_of_state
+from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, of_ranks, ranks, values_of_state
+from streamtopology.jobs.operators.decimals import mean_type, means, of_words, sum_type, words_of
+from streamtopology.jobs.operators.extremes import has_extremes, keep_extremes
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
-from streamtopology.jobs.operators.options import OptionError, require_column
+from streamtopology.jobs.operators.options import OptionError, one_of, require_column
 from streamtopology.jobs.state import Field, KeyedState
 from streamtopology.jobs.state.schema import Merge
 from streamtopology.topology import nearest
@@ -27,6 +29,7 @@ else:
 # The fields that the state keeps for a function in addition to the count.
 _KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
 FUNCTIONS = ("count", "sum", "mean", "min", "max")
+NANS = ("ignore", "keep")
 # Functions by names that other systems and people have for them.
 _OTHER_NAMES: Mapping[str, str] = {"avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max"}
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
@@ -75,18 +78,25 @@ def _likely(call: re.Match[str] | None) -> str:
 class Aggregates:
     """The fields, folding and results of a set of calls, for keys of any kind.
 
-    NULL and NaN values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest. A mean of
-    integers has a sum of 128 bits; where `sum` shows the sum, it has to fit into 64.
+    NULL values are left out: sum, mean, min and max of nothing are NULL, count(column) counts the rest. So are NaN values,
+    unless `nan` is keep: then NaN is a value as in Spark, larger than all others. A mean of integers has a sum of 128 bits;
+    where `sum` shows the sum, it has to fit into 64. Decimals have Spark's types, and are exact.
     """
 
-    def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, calls: tuple[Call, ...], inputs: Mapping[str, pa.Schema], nan: str = "ignore") -> None:
         self.calls = calls
+        self._keeps_nan = nan == "keep"
         self._types = {call.column: _common_type(call, inputs) for call in calls if call.column}
+        self._kinds: dict[str, list[Merge]] = {
+            column: sorted({_KEPT[call.function] for call in calls if call.column == column and call.function in _KEPT})
+            for column in self._types
+        }
         called = {(call.function, call.column) for call in calls}
         self._wide = {
             column
             for column, kind in self._types.items()
-            if ("mean", column) in called and ("sum", column) not in called and not pa.types.is_floating(kind)
+            if (_is_decimal(kind) and "sum" in self._kinds[column])
+            or (("mean", column) in called and ("sum", column) not in called and not pa.types.is_floating(kind))
         }
 
     @property
@@ -99,13 +109,24 @@ class Aggregates:
             kind = _KEPT.get(call.function)
             if kind is not None:
                 field = _field(kind, call.column)
-                type_ = self._types[call.column]
-                dtype = _dtype(type_)
-                needed[field] = Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
+                needed[field] = self._kept(field, kind, self._types[call.column])
         for column in sorted(self._wide):  # `added`: a `sum`, called before, had 64 bits
-            field = _field(_HIGH, column)
-            needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True)
+            field, means = _field(_HIGH, column), _meaning(self._types[column]) if _is_decimal(self._types[column]) else ""
+            needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True, means=means)
         return tuple(needed.values())
+
+    def _kept(self, field: str, kind: Merge, type_: pa.DataType) -> Field:
+        if kind != "sum" and has_extremes(type_):
+            return Field.of(field, type_)
+        if self._is_ranked(kind, type_):
+            dtype = np.dtype(np.int64)
+            return Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means="ranks of numbers and NaN")
+        dtype = _dtype(type_)
+        return Field(field, dtype, initial=_initial(kind, dtype), merge=kind, means=_meaning(type_))
+
+    def _is_ranked(self, kind: str, type_: pa.DataType) -> bool:
+        """True where the state has the ranks of floats, among which NaN has one, too."""
+        return self._keeps_nan and kind != "sum" and pa.types.is_floating(type_)
 
     @property
     def schema(self) -> pa.Schema:
@@ -115,25 +136,55 @@ class Aggregates:
         """Add tuple i to slot slots[i]. Raises OverflowError when a sum of integers leaves 64 bits."""
         if any(not call.column for call in self.calls):
             kernels.count_at(state.column(_ROWS), slots)
-        for column in self._types:
-            kinds = {_KEPT[c.function] for c in self.calls if c.column == column and c.function in _KEPT}
-            values, counts = numbers(rows.column(column)) if kinds else (None, countable(rows.column(column)))
+        for column, type_ in self._types.items():
+            kinds, given = self._kinds[column], rows.column(column)
+            if isinstance(given, pa.DictionaryArray):
+                given = given.dictionary_decode()
+            if kinds and not has_extremes(type_):
+                values, counts = numbers(given, self._keeps_nan)
+                values = values if counts is None else values[counts]
+            else:
+                counts = countable(given, self._keeps_nan)
+                values = given if counts is None else given.filter(pa.array(counts))
             at = slots if counts is None else slots[counts]
             kernels.count_at(state.column(_count_field(column)), at)
-            if values is not None:
-                values = values if counts is None else values[counts]
-                for kind in kinds:
-                    self._combine_into(state, kind, column, at, values)
+            for kind in kinds:
+                self._add(state, kind, column, at, values)
+
+    def _add(self, state: KeyedState, kind: Merge, column: str, slots: np.ndarray, values: np.ndarray | pa.Array) -> None:
+        """Fold values that count into their slots."""
+        if not isinstance(values, np.ndarray):
+            if kind == "sum":
+                self._add_decimals(state, column, slots, values)
+            else:
+                keep_extremes(state, _field(kind, column), slots, values, kind)
+            return
+        self._combine_into(state, kind, column, slots, ranks(values) if self._is_ranked(kind, self._types[column]) else values)
+
+    def _add_decimals(self, state: KeyedState, column: str, slots: np.ndarray, values: pa.Array) -> None:
+        high, low = words_of(values)
+        self._combine_into(state, "sum", column, slots, low)
+        kernels.combine_into(state.column(_field(_HIGH, column)), slots, high, "sum")
+        if sum_type(values.type).precision - values.type.precision < 10:  # else it takes as many tuples as no stream has
+            changed = np.unique(slots)
+            self._sums(state, column, changed, np.zeros(len(changed), np.bool_))
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         """Fold row i of `partial`, a column per field, into slot slots[i]. Raises OverflowError as `fold`."""
         low = {_field("sum", column): column for column in self._wide}
+        extremes: dict[str, Literal["min", "max"]] = {
+            _field(kind, column): kind for column, kinds in self._kinds.items() for kind in kinds if kind != "sum"
+        }
         for field in self.fields:
-            values = field_values(partial, field)
-            if field.name in low:
-                self._combine_into(state, "sum", low[field.name], slots, values)
+            if field.merge is None:
+                values = partial.column(field.name)
+                keep_extremes(
+                    state, field.name, slots[values.is_valid().to_numpy(False)], values.drop_null(), extremes[field.name]
+                )
+            elif field.name in low:
+                self._combine_into(state, "sum", low[field.name], slots, field_values(partial, field))
             else:
-                kernels.combine_into(state.column(field.name), slots, values, field.merge or "sum")
+                kernels.combine_into(state.column(field.name), slots, field_values(partial, field), field.merge)
 
     def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Leave out the high words of state that a `mean` wrote before a `sum` of its column was asked for, if all are 0."""
@@ -155,35 +206,50 @@ class Aggregates:
         counted = state.column(_count_field(call.column))[slots]
         if call.function == "count":
             return pa.array(counted)
-        nothing = counted == 0
-        values = state.column(_field(_KEPT[call.function], call.column))[slots]
+        nothing, type_, kind = counted == 0, self._types[call.column], self._result_type(call)
+        field = _field(_KEPT[call.function], call.column)
+        if _is_decimal(type_) and call.function in ("sum", "mean"):
+            sums = self._sums(state, call.column, slots, nothing)
+            return sums if call.function == "sum" else means(sums, np.where(nothing, 1, counted), kind)
+        if has_extremes(type_):
+            return state.read(field, slots)
+        values = state.column(field)[slots]
         if call.function == "mean":
             if call.column in self._wide:
                 values = _rounded(state.column(_field(_HIGH, call.column))[slots], values)
             return pa.array(values / np.where(nothing, 1, counted), pa.float64(), mask=nothing)
         values = np.where(nothing, 0, values)
-        kind = self._result_type(call)
+        if self._is_ranked(call.function, type_):
+            values = of_ranks(values)
         with values_of_state(f"{call.function}({call.column})", kind):
             return _as_type(pa.array(values, mask=nothing), kind)
+
+    def _sums(self, state: KeyedState, column: str, slots: np.ndarray, nothing: np.ndarray) -> pa.Array:
+        """The sums of decimals; NULL where bool[n] `nothing`."""
+        high, low = (state.column(_field(kind, column))[slots] for kind in (_HIGH, "sum"))
+        return of_words(high, low, nothing, sum_type(self._types[column]))
 
     def _result_type(self, call: Call) -> pa.DataType:
         if call.function == "count":
             return pa.int64()
-        if call.function == "mean":
-            return pa.float64()
         kind = self._types[call.column]
-        return kind if call.function in ("min", "max") else pa.from_numpy_dtype(_dtype(kind))
+        if call.function in ("min", "max"):
+            return kind
+        if _is_decimal(kind):
+            return sum_type(kind) if call.function == "sum" else mean_type(kind)
+        return pa.float64() if call.function == "mean" else pa.from_numpy_dtype(_dtype(kind))
 
 
 class Aggregate(KeyedAggregate):
     """`aggregates`: result column -> call, e.g. `{total: sum(amount), trips: count(), last: max(at)}`."""
 
-    def __init__(self, aggregates: Mapping[str, str], **common: Any) -> None:
+    def __init__(self, aggregates: Mapping[str, str], nan: str = "ignore", **common: Any) -> None:
         super().__init__(**common)
         self.calls = parse_calls(aggregates)
+        self.nan = one_of(nan, NANS, "nan")
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
-        self.aggregates = Aggregates(self.calls, inputs)
+        self.aggregates = Aggregates(self.calls, inputs, self.nan)
         return self.aggregates.fields
 
     def result_schema(self) -> pa.Schema:
@@ -194,7 +260,7 @@ class Aggregate(KeyedAggregate):
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         self.aggregates.combine(state, slots, partial)
-        self.mark(slots)
+        self.groups.mark(slots)
 
     def upgrade(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self.aggregates.upgrade(rows)
@@ -226,6 +292,9 @@ def _count_field(column: str) -> str:
     return f"agg_count_{column}" if column else _ROWS
 
 
+_is_decimal = pa.types.is_decimal128
+
+
 def _dtype(kind: pa.DataType) -> np.dtype:
     return np.dtype(np.float64 if pa.types.is_floating(kind) else np.int64)
 
@@ -234,6 +303,8 @@ def _meaning(kind: pa.DataType) -> str:
     """Name what the numbers in the state of a column stand for: a zone changes how a time is shown, not the time."""
     if pa.types.is_timestamp(kind):
         return str(pa.timestamp(kind.unit))
+    if _is_decimal(kind):
+        return f"decimals with {kind.scale} digits behind the point"
     return str(kind) if pa.types.is_temporal(kind) else "numbers"
 
 
@@ -251,16 +322,22 @@ def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(kind)
 
 
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
 def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
     """The type of a column, the same in every input."""
-    kinds = [require_column(inputs, call.column, alias).type for alias in inputs]
+    kinds = [_plain(require_column(inputs, call.column, alias).type) for alias in inputs]
     if any(kind != kinds[0] for kind in kinds):
         found = ", ".join(map(str, kinds))
         raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map", about=call.column)
     kind = kinds[0]
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    ordered = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_decimal(kind)
+    ordered = pa.types.is_boolean(kind) or has_extremes(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
     if number or call.function == "count" or (ordered and call.function in ("min", "max")):
         return kind
-    allowed = NUMBERS + (", a time or a date" if call.function in ("min", "max") else "")
+    allowed = (
+        NUMBERS + ", or a decimal" + (", a text, bytes, a boolean, a time or a date" if call.function in ("min", "max") else "")
+    )
     raise OptionError(f"{call.function}({call.column}) of {kind}; allowed: {allowed}; a map can cast it", about=call.column)

@@ -12,6 +12,7 @@ from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.jobs.state import StateFileError
 
 NUMBERS = "a number (integer or floating point)"
+_MAGNITUDE = np.iinfo(np.int64).max
 _BEYOND = "an integer does not fit into 63 bits; cast the column in a map, to DOUBLE or VARCHAR"
 
 
@@ -27,20 +28,23 @@ def require_number(inputs: Mapping[str, pa.Schema], name: str, alias: str) -> pa
     return kind
 
 
-def countable(column: pa.Array) -> np.ndarray | None:
-    """bool[n]: which values are neither NULL nor NaN; None: all."""
-    if pa.types.is_floating(column.type):
+def countable(column: pa.Array, keeps_nan: bool = False) -> np.ndarray | None:
+    """bool[n]: which values are neither NULL nor NaN, or only not NULL; None: all."""
+    if pa.types.is_floating(column.type) and not keeps_nan:
         return numbers(column)[1]
     return None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
 
 
-def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
-    """(int64[n] or float64[n], bool[n] which of them count or None for all): NULL and NaN do not count.
+def numbers(column: pa.Array, keeps_nan: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+    """(int64[n] or float64[n], bool[n] which of them count or None for all): NULL does not count, nor does NaN if not kept.
 
     Times and dates are their number of units since 1970. What does not count has some finite value. Raises OverflowError for
     integers beyond 63 bits.
     """
     kind = column.type
+    if pa.types.is_floating(kind) and keeps_nan:
+        values, valid = column.cast(pa.float64()), countable(column, keeps_nan)
+        return (values if valid is None else values.fill_null(0.0)).to_numpy(zero_copy_only=False), valid
     if pa.types.is_floating(kind):
         values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         real = ~np.isnan(values)
@@ -48,6 +52,17 @@ def numbers(column: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
     valid = countable(column)
     whole = _as_int64(column)
     return (whole if valid is None else whole.fill_null(0)).to_numpy(zero_copy_only=False), valid
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """int64[n] in the order of `values`, float64[n]: -0.0 is 0.0, and every NaN is larger than all numbers."""
+    bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64)
+    return bits ^ ((bits >> 63) & _MAGNITUDE)
+
+
+def of_ranks(found: np.ndarray) -> np.ndarray:
+    """float64[n]: the values that have these ranks, int64[n]."""
+    return (found ^ ((found >> 63) & _MAGNITUDE)).view(np.float64)
 
 
 def _as_int64(column: pa.Array) -> pa.Array:

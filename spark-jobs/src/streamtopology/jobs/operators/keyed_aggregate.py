@@ -10,37 +10,44 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, one_of
+from streamtopology.jobs.operators.groups import Groups
+from streamtopology.jobs.operators.options import OptionError, expressions_of, one_of
 from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema
 
-EMITS = ("updates", "tuples", "nothing")
+EMITS = ("updates", "all", "tuples", "nothing")
 
 
 class KeyedAggregate(Operator):
-    """Folds tuples into fields per key.
+    """Folds tuples into fields per key, or per key and columns `groupBy`.
 
-    emit `updates`: one row per key that had tuples in the batch, when it ends. `tuples`: every tuple, as it passes,
-    narrowed by the SQL expressions of `select`. `nothing`: only the state is of interest.
+    emit `updates`: one row per group that had tuples in the batch, when it ends. `all`: one row per group, in every batch.
+    `tuples`: every tuple, as it passes, narrowed by the SQL expressions of `select`. `nothing`: only the state is of interest.
     """
 
     combinable = True
 
-    def __init__(self, emit: str = "updates", select: list[str] | None = None, **common: Any) -> None:
+    def __init__(
+        self,
+        emit: str = "updates",
+        select: list[str] | None = None,
+        groupBy: list[str] | None = None,  # noqa: N803 - the option's name in the manifest
+        **common: Any,
+    ) -> None:
         super().__init__(**common)
         self.emit = one_of(emit, EMITS, "emit")
+        self.groups = Groups(groupBy)
         if select is not None and self.emit != "tuples":
             raise OptionError("option 'select' narrows the tuples that pass; it needs emit: tuples", about="select")
         self.select = () if select is None else expressions_of(select, "select")
-        self._updated = np.zeros(0, np.bool_)
 
     # What an aggregate says about itself
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:
-        """The state of one key; checks the columns that the options name."""
+        """The state of one group; checks the columns that the options name."""
         raise NotImplementedError
 
     def result_schema(self) -> pa.Schema:
-        """The columns of an update after the key columns."""
+        """The columns of a row after those of its group."""
         raise NotImplementedError
 
     def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
@@ -54,9 +61,9 @@ class KeyedAggregate(Operator):
     # The operator
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
-        keys = key_schema(inputs, key, self.renamed_keys)
+        keys = self.groups.schema(inputs, key, self.renamed_keys)
         self.state = KeyedStateSchema(self.fields_for(inputs), keys, self.upgrade)
-        if self.emit == "updates":
+        if self.emit in ("updates", "all"):
             names = [*keys.names, *self.result_schema().names]
             if len(set(names)) < len(names):
                 raise OptionError(f"two columns of the result have one name: {', '.join(names)}")
@@ -73,42 +80,27 @@ class KeyedAggregate(Operator):
 
     def begin(self, batch: BatchInfo) -> None:
         super().begin(batch)
-        self._updated = np.zeros(0, np.bool_)
-
-    def mark(self, slots: np.ndarray) -> None:
-        """Remember which slots had tuples; a key that only moved here in this batch had none and gives no update."""
-        if len(slots):
-            missing = int(slots.max()) + 1 - len(self._updated)
-            if missing > 0:
-                self._updated = np.concatenate([self._updated, np.zeros(missing, np.bool_)])
-            self._updated[slots] = True
+        self.groups.begin()
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         super().combine(state, slots, partial)
-        self.mark(slots)
+        self.groups.mark(slots)
 
     def process(self, rows: Rows, state: KeyedState) -> Output:
-        if rows.keys is None:
-            raise ValueError(f"{type(self).__name__} needs the rows' keys")
-        slots = state.slots(rows.keys)
+        slots = self.groups.slots(rows, state)
         self.fold(rows, slots, state)
-        self.mark(slots)
+        self.groups.mark(slots)
         return expressions.project(rows.batch, self.select) if self.emit == "tuples" else None
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
-        if self.emit != "updates":
+        if self.emit not in ("updates", "all"):
             return None
-        return self.updates(np.flatnonzero(self._updated), state)
+        slots = state.live() if self.emit == "all" else self.groups.marked()
+        return self.shown(state, slots) if len(slots) else None
 
     def shown(self, state: KeyedState, slots: np.ndarray) -> pa.RecordBatch:
         names = [*state.schema.key_types.names, *self.result_schema().names]
         return pa.RecordBatch.from_arrays([*state.keys(slots), *self.results(slots, state)], names=names)
-
-    def updates(self, slots: np.ndarray, state: KeyedState) -> Output:
-        """One row per slot: key columns, then results."""
-        if not len(slots):
-            return None
-        return pa.RecordBatch.from_arrays([*state.keys(slots), *self.results(slots, state)], schema=self.output)
 
     def _tuple_schema(self, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         schemas = {alias: expressions.output_schema(schema, self.select) for alias, schema in inputs.items()}

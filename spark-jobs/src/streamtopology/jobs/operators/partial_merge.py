@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import OptionError
@@ -44,6 +45,7 @@ class PartialOperator(Operator):
     def accept(self, rows: Rows, state: Any, dead_letter: bool = False) -> Output:
         self.inner.accept(rows, state, dead_letter)
         self.late_rows, self.set_aside = self.inner.late_rows, self.inner.set_aside
+        self.late, self.late_schema = self.inner.late, self.inner.late_schema
         self.last_tuple_seconds = self.inner.last_tuple_seconds
         return None
 
@@ -80,11 +82,20 @@ class MergeOperator(Operator):
     def process(self, rows: Rows, state: KeyedState) -> Output:
         if rows.keys is None:
             raise ValueError("partial rows need their keys")
-        self.inner.combine(state, state.slots(rows.keys), rows.batch)
+        groups = state.schema.key_types.names
+        if len(groups) == len(rows.keys.types):
+            slots = state.slots(rows.keys)
+        else:
+            slots = state.slots(KeyColumns.from_arrow(rows.batch, groups), rows.keys.hashes)
+        self.inner.combine(state, slots, rows.batch)
         return None
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         return self.inner.finish(batch, state)
+
+    @property
+    def due(self) -> float | None:
+        return self.inner.due
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         self.inner.combine(state, slots, partial)

@@ -20,7 +20,8 @@ from streamtopology.jobs.errors import PartsDoNotFit
 from streamtopology.jobs.operators.aggregate import narrow_sums
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Rows, SetAside
 from streamtopology.jobs.operators.partial_merge import PartialOperator
-from streamtopology.jobs.state import KeyedState, KeyedStateSchema
+from streamtopology.jobs.state import KeyedState, KeyedStateSchema, routing_hashes
+from streamtopology.jobs.state.schema import ROUTING
 
 # bool[n]: which of the keys (hashes, uint64[n]) have their home at the instance that asks.
 IsHome = Callable[[np.ndarray], np.ndarray]
@@ -59,8 +60,7 @@ class Gathering:
 
     def as_text(self) -> str | None:
         """All that was gathered, for `take_in`; None if nothing was."""
-        parts = self._operator.flush(self._state)
-        return None if parts is None else _as_text(parts)
+        return _as_text(self._state.snapshot()) if len(self._state) else None
 
 
 def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_home: IsHome) -> int:
@@ -71,10 +71,11 @@ def take_in(partials: Iterable[str], operator: Operator, state: KeyedState, is_h
     taken = 0
     for text in partials:
         parts = state.schema.fitted(_from_text(text))
-        keys = KeyColumns.from_arrow(parts, state.schema.key_types.names)
-        mine = np.flatnonzero(is_home(keys.hashes))
+        keys, hashes = KeyColumns.from_arrow(parts, state.schema.key_types.names), routing_hashes(parts, state.schema)
+        mine = np.flatnonzero(is_home(hashes))
         if len(mine):
-            _combine(operator, state, state.slots(keys.take(mine)), parts.take(pa.array(mine)))
+            routed = hashes[mine] if ROUTING in parts.schema.names else None
+            _combine(operator, state, state.slots(keys.take(mine), routed), parts.take(pa.array(mine)))
             taken += len(mine)
     return taken
 

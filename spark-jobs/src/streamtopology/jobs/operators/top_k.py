@@ -78,7 +78,7 @@ class TopK(KeyedAggregate):
         values, ids = field_values(partial, values_field), field_values(partial, ids_field)
         row, place = np.nonzero(np.arange(self.k) < field_values(partial, used_field)[:, None])
         self._keep(state, slots[row], values[row, place], ids[row, place])
-        self.mark(slots)
+        self.groups.mark(slots)
 
     def results(self, slots: np.ndarray, state: KeyedState) -> list[pa.Array]:
         used = state.column("top_used")[slots]

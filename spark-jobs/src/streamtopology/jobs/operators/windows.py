@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
 from streamtopology.jobs.columnar.event_times import event_micros
-from streamtopology.jobs.operators.base import BatchInfo
+from streamtopology.jobs.operators.base import BatchInfo, Rows
 from streamtopology.jobs.operators.options import OptionError, seconds_of
 from streamtopology.topology import format_duration
 
@@ -101,6 +101,10 @@ class Windows:
         """The most windows that a time lies in."""
         return -(-self.size // self.slide)
 
+    def until(self, watermark: int | None) -> int | None:
+        """The time up to which windows close at this watermark (None: none will close yet)."""
+        return watermark
+
     def first_open(self, closed: int | None) -> int | None:
         """The earliest time that lies in a window which ends after `closed` (None: all windows do)."""
         return None if closed is None else ((closed - self.size) // self.slide + 1) * self.slide
@@ -118,3 +122,44 @@ class Windows:
         oldest = times[:, None] - self.size
         which, step = np.nonzero(starts > (oldest if closed is None else np.maximum(oldest, closed - self.size)))
         return which, starts[which, step]
+
+
+@dataclass(frozen=True)
+class ClosingColumn:
+    """A column of groups: the time at which a group is over. A group that has NULL there is over when the input ends.
+
+    As in Spark, whose queries are run by it, the watermark counts in whole milliseconds.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"groups at {self.name}"
+
+    def check(self, group: pa.Schema) -> None:
+        """Raise OptionError if it is no column of the group, or no time."""
+        if self.name not in group.names:
+            raise OptionError(
+                f"option 'closes' is {self.name!r}; allowed: a column of the group, here {', '.join(group.names)}",
+                about="closes",
+            )
+        kind = group.field(self.name).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise OptionError(
+                f"column {self.name!r} is {kind}; allowed: a timestamp or a date; a map can cast it", about="closes"
+            )
+
+    def until(self, watermark: int | None) -> int | None:
+        """The time up to which groups close at this watermark (None: none will close yet)."""
+        return watermark if watermark in (None, EVERYTHING_CLOSED) else watermark // 1000 * 1000
+
+    def open_at(self, rows: Rows, closed: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """(int64[m] places of the tuples whose groups close after `closed`, int64[m] the times at which these do)."""
+        closes, valid = event_micros(rows.column(self.name))
+        if valid is not None:
+            closes = np.where(valid, closes, EVERYTHING_CLOSED)
+        closed = self.until(closed)
+        if closed is None:
+            return np.arange(len(closes)), closes
+        places = np.flatnonzero(closes > closed)
+        return places, closes[places]

@@ -39,6 +39,11 @@ def split_refusal(operator: OperatorSpec, made: Operator) -> str | None:
     """The reason why the operator's policy cannot split its keys over instances; None if it does not or may."""
     if made.state is None or not groupings.get(operator.grouping.policy).splits_keys:
         return None
+    if made.combinable and made.drops_late_rows and operator.aggregate_every > 1:
+        return (
+            f"aggregateEvery is {operator.aggregate_every}, but parts that are merged in a later batch come when their window "
+            "may be closed; leave aggregateEvery out, and they are merged in every batch"
+        )
     if made.combinable:
         return _merge_refusal(operator, made)
     return (
@@ -69,6 +74,7 @@ class _Examination:
         self._key = operator.grouping.key
         self._inputs = None if inputs is None else dict(inputs)
         self._base_dir = base_dir
+        self._dropped = set[str]()  # options whose value was wrong
         self._guessed = False  # a type or value stands in for one that no message suggests
 
     def output(self) -> pa.Schema | None:
@@ -164,6 +170,8 @@ class _Examination:
                 return False
 
     def _correct_missing(self, cls: type[Operator], error: MissingOption) -> bool:
+        if error.option in self._dropped:
+            return False
         known = option_names(cls)
         near = nearest(error.option, [name for name in self._options if name not in known])
         if near is None:
@@ -202,6 +210,7 @@ class _Examination:
         if option not in self._options or option in required_options(cls):
             return False
         del self._options[option]
+        self._dropped.add(option)
         self._guessed = True
         return True
 

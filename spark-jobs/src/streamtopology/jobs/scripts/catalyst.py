@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 # A node of a plan, or an expression in it.
 Node = Any
@@ -48,29 +49,59 @@ def frame_of(spark: SparkSession, plan: Node) -> DataFrame:
     return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(cast(Any, spark)._jsparkSession, plan), spark)
 
 
-def with_columns(spark: SparkSession, plan: Node, attributes: Sequence[Node]) -> DataFrame:
-    """The plan's rows with these attributes of its output alone."""
-    return frame_of(spark, _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, attributes), plan))
+def with_columns(spark: SparkSession, plan: Node, expressions: Sequence[Node]) -> DataFrame:
+    """The plan's rows with these named expressions alone."""
+    return frame_of(spark, project(spark, expressions, plan))
 
 
-def above(path: Sequence[tuple[Node, int]], node: Node, rows: DataFrame) -> DataFrame:
-    """The plan that stands above `node`, on `rows` in its place: they have its columns, in their order.
+def project(spark: SparkSession, expressions: Sequence[Node], plan: Node) -> Node:
+    """A node `Project`."""
+    return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, expressions), plan)
 
-    path: from the plan's top, each node above, and which of its children leads to `node`.
+
+def named(spark: SparkSession, expression: Node, name: str, like: Node | None = None) -> Node:
+    """The expression under a name: in the place of the attribute `like`, or a new one."""
+    expressions = _jvm(spark).org.apache.spark.sql.catalyst.expressions
+    identity = expressions.NamedExpression.newExprId() if like is None else like.exprId()
+    qualifier = _sequence(spark, ()) if like is None else like.qualifier()
+    return expressions.Alias(expression, name, identity, qualifier, _none(spark), _sequence(spark, ()))
+
+
+def in_place_of(path: Sequence[tuple[Node, int]], stand_in: Node, spark: SparkSession) -> DataFrame:
+    """The plan that stands above a node, on `stand_in` in its place, whose output has the node's identities.
+
+    path: from the plan's top, each node above, and which of its children leads to the node.
     """
-    spark = rows.sparkSession
-    catalyst = _jvm(spark).org.apache.spark.sql.catalyst
-    plan = plan_of(rows)
-    named = [
-        catalyst.expressions.Alias(given, wanted.name(), wanted.exprId(), wanted.qualifier(), _none(spark), _nothing(spark))
-        for given, wanted in zip(elements(plan.output()), elements(node.output()), strict=True)
-    ]
-    plan = catalyst.plans.logical.Project(_sequence(spark, named), plan)
+    plan = stand_in
     for parent, place in reversed(path):
         beside = children(parent)
         beside[place] = plan
         plan = parent.withNewChildren(_sequence(spark, beside).toIndexedSeq())
     return frame_of(spark, plan)
+
+
+def with_children(spark: SparkSession, expression: Node, given: Sequence[Node]) -> Node:
+    return expression.withNewChildren(_sequence(spark, given).toIndexedSeq())
+
+
+def column(expression: Node, spark: SparkSession) -> Column:
+    """An expression as a column."""
+    return ClassicColumn(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def resolved(column: Column, rows: DataFrame) -> Node:
+    """What a column of `rows` stands for."""
+    plan = plan_of(rows.select(column.alias("resolved")))
+    (named_,) = elements(plan.projectList())
+    return named_.child()
+
+
+def cast_to(expression: Node, kind: Any, spark: SparkSession) -> Node:
+    """The expression as a value of this type of Spark's."""
+    if expression.dataType().sameType(kind):
+        return expression
+    column_ = _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression).cast(kind)
+    return _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.expression(column_)
 
 
 def same(one: Node, other: Node) -> bool:
@@ -80,6 +111,14 @@ def same(one: Node, other: Node) -> bool:
 
 def has_watermark(attribute: Node) -> bool:
     return attribute.metadata().contains(_WATERMARK_MILLIS)
+
+
+def is_window(attribute: Node) -> bool:
+    return attribute.metadata().contains("spark.timeWindow")
+
+
+def is_session(attribute: Node) -> bool:
+    return attribute.metadata().contains("spark.sessionWindow")
 
 
 def delay_seconds(watermark: Node) -> float:
@@ -140,7 +179,3 @@ def _sequence(spark: SparkSession, items: Sequence[Any]) -> Any:
 
 def _none(spark: SparkSession) -> Any:
     return _jvm(spark).scala.Option.empty()
-
-
-def _nothing(spark: SparkSession) -> Any:
-    return _sequence(spark, ())

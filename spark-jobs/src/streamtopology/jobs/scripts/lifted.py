@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamtopology.jobs.scripts.cut import Cut, NotCut
+from streamtopology.jobs.scripts.parts import NotCut, Part
 from streamtopology.topology import API_VERSION, KIND, Topology, format_duration, parse
 
 SOURCE, SINK = "input", "result"
-_PROCESSOR = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
 # Spark counts every time, however far ahead of the clock; a topology at most those of a year.
 _A_YEAR = "8784h"
 _LONGEST_NAME = 40
@@ -35,18 +34,18 @@ class Asked:
 
 
 def topology_of(
-    cut: Cut, asked: Asked, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str
+    part: Part, asked: Asked, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
 ) -> Topology:
     """The topology of a query. run: the module whose functions `input` and `result` give its frame and take its batches.
 
     Raises NotCut, ManifestError.
     """
-    operator = cut.name.lower()
+    operator = part.name.lower()
     source: dict[str, Any] = {"name": SOURCE, "format": "dataframe", "options": {"run": f"{run}:{SOURCE}"}}
-    if cut.watermark is not None:
+    if part.watermark is not None:
         source["watermark"] = {
-            "column": cut.watermark.column,
-            "delay": format_duration(cut.watermark.delay_seconds),
+            "column": part.watermark.column,
+            "delay": format_duration(part.watermark.delay_seconds),
             "maxAhead": _A_YEAR,
         }
     spec = {
@@ -55,9 +54,9 @@ def topology_of(
             {
                 "name": operator,
                 "inputs": [SOURCE],
-                "grouping": {"policy": "auto", "key": list(cut.key)},
-                "run": _PROCESSOR,
-                "with": dict(cut.options),
+                "grouping": {"policy": policy, "key": list(part.key)},
+                "run": part.run,
+                "with": dict(part.options),
             }
         ],
         "sinks": [
@@ -73,6 +72,15 @@ def topology_of(
         "checkpoint": checkpoint,
     }
     return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
+
+
+def policy_of(part: Part) -> str:
+    """The policy under which an operator emits what Spark does, batch by batch.
+
+    Under `auto` an aggregate without windows may have keys that are divided. Their newest rows reach the result with the next
+    batch.
+    """
+    return "mixed" if part.run == "aggregate" else "auto"
 
 
 def _trigger(asked: Mapping[str, Any]) -> dict[str, Any]:

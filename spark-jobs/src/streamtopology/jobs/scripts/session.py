@@ -25,13 +25,15 @@ from streamtopology.contract.phases import Phase
 from streamtopology.jobs.connectors.sources.spark.native import rows_of
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.run import Serving, open_run, process
+from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
-from streamtopology.jobs.scripts.cut import Cut, NotCut, cut
-from streamtopology.jobs.scripts.lifted import SINK, SOURCE, Asked, name_of, topology_of
+from streamtopology.jobs.scripts.cut import cut
+from streamtopology.jobs.scripts.lifted import SINK, SOURCE, Asked, name_of, policy_of, topology_of
 from streamtopology.jobs.scripts.outputs import output_of
+from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
 from streamtopology.jobs.scripts.streams import ScriptStreams
 from streamtopology.jobs.scripts.writer import ScriptWriter
@@ -45,7 +47,8 @@ _WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
 class ScriptSession:
     """Starts the queries of `script` on `cluster`, whose executors are `executors`, as manifests write them.
 
-    is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why.
+    is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why. policy:
+    of the operators' groupings; None: the one that emits what Spark does, batch by batch.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class ScriptSession:
         work_dir: Path,
         serving: Serving,
         is_strict: bool,
+        policy: str | None,
     ) -> None:
         self._cluster = cluster
         self._script = script
@@ -63,6 +67,7 @@ class ScriptSession:
         self._work_dir = work_dir
         self._serving = serving
         self._is_strict = is_strict
+        self._policy = policy
         self._queries = Queries()
         self._engine = threading.local()
 
@@ -96,7 +101,7 @@ class ScriptSession:
     def _starts(self, frame: DataFrame, asked: Asked) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
         try:
-            return self._start(cut(frame), frame, asked)
+            return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
         except NotCut as why:
             said = f"{self._place()}: {why}"
             if self._is_strict:
@@ -114,13 +119,17 @@ class ScriptSession:
     def _start(self, made: Cut, frame: DataFrame, asked: Asked) -> TopologyStream:
         name = self._free_name(asked)
         module = f"streamtopology_script_{name.replace('-', '_')}"
-        topology = topology_of(made, asked, name, self._checkpoint(asked, name), self._executors, module)
-        self._hand_over(module, made, asked)
+        policy = self._policy or policy_of(made.part)
+        topology = topology_of(made.part, asked, name, self._checkpoint(asked, name), self._executors, module, policy)
+        base_dir = self._script.parent
         try:
-            rows_of(topology.sources[0], made.below)
+            rows = rows_of(topology.sources[0], made.part.below)
+            nodes = compile_dag(topology, {SOURCE: rows}, base_dir).nodes
+            output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
             raise NotCut(str(error)) from error
-        base_dir = self._script.parent
+        assert output is not None, "an operator of a script emits rows"
+        self._hand_over(module, made, asked, output)
         check_before_start(topology, base_dir)
         history = new_history(topology)
         run = open_run(self._cluster, topology, base_dir, history, RunOptions(Until(), self._work_dir))
@@ -128,7 +137,7 @@ class ScriptSession:
 
         def stream() -> None:
             self._engine.is_here = True
-            with View(history, Console(), time.monotonic):
+            with View(history, Console(stderr=True), time.monotonic):
                 process(run, history, self._serving)
                 history.enter(Phase.DONE)
 
@@ -141,17 +150,16 @@ class ScriptSession:
             return name
         return next(f"{name}-{number}" for number in range(2, len(taken) + 3) if f"{name}-{number}" not in taken)
 
-    def _hand_over(self, module: str, made: Cut, asked: Asked) -> None:
+    def _hand_over(self, module: str, made: Cut, asked: Asked, rows: pa.Schema) -> None:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
-        spark = made.below.sparkSession
-        sample = made.above(spark.createDataFrame([], catalyst.frame_of(spark, made.node).schema))
-        output = output_of(asked, sample)
+        spark = made.part.below.sparkSession
+        output = output_of(asked, made.above(spark.createDataFrame(rows.empty_table())))
 
         def take(rows: pa.Table, batch: int) -> None:
             output(made.above(spark.createDataFrame(rows)), batch)
 
-        setattr(handed, SOURCE, lambda spark: made.below)
+        setattr(handed, SOURCE, lambda spark: made.part.below)
         setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 

@@ -1,0 +1,159 @@
+"""groupBy().agg() of a script as an operator.
+
+What the functions are of, and the columns of the group, are computed by Spark below the cut, under names of ours. The operator
+keeps the functions' state. What the script makes of the functions' results is computed by Spark above it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark
+
+from streamtopology.jobs.scripts import catalyst
+from streamtopology.jobs.scripts.catalyst import Node
+from streamtopology.jobs.scripts.parts import NotCut, Part, watermark_below
+
+_EMITS = {"append": "closed", "update": "updates", "complete": "all"}
+_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "mean", "Min": "min", "Max": "max"}
+_TIME = "time"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A column of the group, or a window: its expression, and the columns that it becomes, the one that closes it last."""
+
+    expression: Node
+    names: tuple[str, ...]
+    closes: bool
+
+    @property
+    def is_window(self) -> bool:
+        return len(self.names) == 2
+
+    def columns(self, spark: SparkSession) -> list[Column]:
+        whole = catalyst.column(self.expression, spark)
+        parts = [whole["start"], whole["end"]] if self.is_window else [whole]
+        return [part.alias(name) for part, name in zip(parts, self.names, strict=True)]
+
+    def of(self, rows: DataFrame) -> Column:
+        if not self.is_window:
+            return rows[self.names[0]]
+        return F.struct(*[rows[name].alias(part) for name, part in zip(self.names, ("start", "end"), strict=True)])
+
+
+@dataclass
+class _Calls:
+    """The calls of functions that were met: for each its column below, if any, its text for the operator, its expression."""
+
+    spark: SparkSession
+    columns: list[Column] = field(default_factory=list[Column])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    met: list[Node] = field(default_factory=list[Node])
+
+    def name_of(self, call: Node) -> str:
+        """The name of a call's result; one that was met before is the same. Raises NotCut."""
+        for number, before in enumerate(self.met):
+            if before.semanticEquals(call):
+                return f"result_{number}"
+        function = call.aggregateFunction()
+        name, kind = f"result_{len(self.met)}", _FUNCTIONS.get(catalyst.kind(function))
+        if kind is None or call.isDistinct():
+            distinct = "DISTINCT " if call.isDistinct() else ""
+            raise NotCut(f"{function.prettyName()}({distinct}...) is not taken over yet; count, sum, avg, min and max are")
+        value = self._value(function, call.filter())
+        column = f"value_{len(self.met)}"
+        if value is not None:
+            self.columns.append(value.alias(column))
+        self.texts[name] = f"{kind}({'' if value is None else column})"
+        self.met.append(call)
+        return name
+
+    def _value(self, function: Node, condition: Any) -> Column | None:
+        """What a function is of; None for the count of all rows."""
+        given = [catalyst.column(child, self.spark) for child in catalyst.children(function)]
+        if catalyst.kind(function) == "Count":
+            asked = [one for one, child in zip(given, catalyst.children(function), strict=True) if child.nullable()]
+            if not asked and not condition.isDefined():
+                return None
+            value = F.lit(1)
+            for one in asked:
+                value = F.when(one.isNotNull(), value)
+        else:
+            (value,) = given
+        return F.when(catalyst.column(condition.get(), self.spark), value) if condition.isDefined() else value
+
+
+def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
+    """The part that a node `Aggregate` becomes. Raises NotCut."""
+    child = node.child()
+    watermark = watermark_below(child, list(catalyst.elements(child.output())))
+    groups = [_group(expression, number) for number, expression in enumerate(catalyst.elements(node.groupingExpressions()))]
+    if not groups:
+        raise NotCut("an aggregate of all rows, without groupBy, is not taken over yet")
+    results, calls = list(catalyst.elements(node.aggregateExpressions())), _Calls(spark)
+    for result in results:
+        _meet(result, groups, calls)
+    columns = [column for group in groups for column in group.columns(spark)] + calls.columns
+    options: dict[str, Any] = {"aggregates": calls.texts or {"result_0": "count()"}, "nan": "keep"}
+    if watermark is not None:
+        columns.append(catalyst.column(watermark.attribute, spark).alias(_TIME))
+    names = [name for group in groups for name in group.names]
+    keys = [name for group in groups if not group.is_window and not group.closes for name in group.names] or names[:1]
+    if others := [name for name in names if name not in keys]:
+        options["groupBy"] = others
+    closing = next((group for group in groups if group.closes), None)
+    if closing is not None:
+        options["closes"] = closing.names[-1]
+    if closing is not None or output_mode != "update":
+        options["emit"] = _EMITS[output_mode]
+
+    def stand_in(rows: DataFrame) -> Node:
+        made = [_as_result(result, groups, calls, rows) for result in results]
+        return catalyst.project(spark, made, catalyst.plan_of(rows))
+
+    below = catalyst.frame_of(spark, child).select(*columns)
+    run = "aggregate" if closing is None else "window-aggregate"
+    return Part("aggregate", run, options, tuple(keys), below, watermark and replace(watermark, column=_TIME), stand_in)
+
+
+def _group(expression: Node, number: int) -> _Group:
+    is_column = catalyst.kind(expression) == "AttributeReference"
+    if is_column and catalyst.is_session(expression):
+        raise NotCut("session_window is not taken over yet")
+    closes = is_column and catalyst.has_watermark(expression)
+    if is_column and catalyst.is_window(expression):
+        return _Group(expression, (f"group_{number}_start", f"group_{number}_end"), closes)
+    return _Group(expression, (f"group_{number}",), closes)
+
+
+def _meet(expression: Node, groups: list[_Group], calls: _Calls) -> None:
+    """Note the calls in an expression of the result."""
+    if any(group.expression.semanticEquals(expression) for group in groups):
+        return
+    if catalyst.kind(expression) == "AggregateExpression":
+        calls.name_of(expression)
+        return
+    for child in catalyst.children(expression):
+        _meet(child, groups, calls)
+
+
+def _as_result(result: Node, groups: list[_Group], calls: _Calls, rows: DataFrame) -> Node:
+    """A named expression of the result, of the operator's rows."""
+    made = _of_rows(result, groups, calls, rows)
+    return made if catalyst.kind(made) == "Alias" else catalyst.named(rows.sparkSession, made, result.name(), result)
+
+
+def _of_rows(expression: Node, groups: list[_Group], calls: _Calls, rows: DataFrame) -> Node:
+    spark = rows.sparkSession
+    column = next((group.of(rows) for group in groups if group.expression.semanticEquals(expression)), None)
+    if catalyst.kind(expression) == "AggregateExpression":
+        column = rows[calls.name_of(expression)]
+    if column is not None:
+        return catalyst.cast_to(catalyst.resolved(column, rows), expression.dataType(), spark)
+    below = catalyst.children(expression)
+    if not below:
+        return expression
+    return catalyst.with_children(spark, expression, [_of_rows(child, groups, calls, rows) for child in below])

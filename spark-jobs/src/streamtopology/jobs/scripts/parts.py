@@ -1,0 +1,90 @@
+"""The parts of a plan that is cut at its stateful node, and the watermark of what is below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.jobs.scripts import catalyst
+from streamtopology.jobs.scripts.catalyst import Node
+
+_MARK = "EventTimeWatermark"
+# Nodes through which every row passes, so that the newest time is the same above and below.
+_KEEPING = {"Project", "Expand", "SubqueryAlias", "View", "Repartition", "RepartitionByExpression"}
+
+
+class NotCut(StreamTopologyError):
+    """A query that cannot become a topology; the message says what of it stands in the way."""
+
+
+@dataclass(frozen=True)
+class Watermarked:
+    """The attribute that a watermark follows, the column that it is among the rows, and how far it is behind, in seconds."""
+
+    attribute: Node
+    column: str
+    delay_seconds: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `below` by their `key`.
+
+    stand_in: the plan that has the node's output, on a frame of the operator's rows.
+    """
+
+    name: str
+    run: str
+    options: dict[str, Any]
+    key: tuple[str, ...]
+    below: DataFrame
+    watermark: Watermarked | None
+    stand_in: Callable[[DataFrame], Node]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan in its parts. path: see `catalyst.in_place_of`."""
+
+    part: Part
+    path: tuple[tuple[Node, int], ...]
+
+    def above(self, rows: DataFrame) -> DataFrame:
+        """What the script makes of the operator's rows, on those of one batch."""
+        return catalyst.in_place_of(self.path, self.part.stand_in(rows), rows.sparkSession)
+
+
+def watermark_below(plan: Node, columns: Sequence[Node]) -> Watermarked | None:
+    """The watermark of the rows that a stateful node reads, if its column is among theirs; None if there is none.
+
+    Raises NotCut if there are several, or rows may be dropped above it.
+    """
+    marks = [node for node in catalyst.nodes(plan) if catalyst.kind(node) == _MARK]
+    if not marks:
+        return None
+    if len(marks) > 1:
+        raise NotCut("it has several watermarks, and a topology of a script has one")
+    node, time = plan, marks[0].eventTime()
+    while catalyst.kind(node) != _MARK:
+        if catalyst.kind(node) not in _KEEPING and not _drops_no_times(node, time):
+            raise NotCut(
+                f"{catalyst.kind(node)} stands between withWatermark and its stateful operator, and may drop rows that the "
+                "watermark follows; call withWatermark last before groupBy"
+            )
+        (node,) = catalyst.children(node)
+    attribute = next((column for column in columns if catalyst.same(column, time)), None)
+    return None if attribute is None else Watermarked(attribute, attribute.name(), catalyst.delay_seconds(node))
+
+
+def _drops_no_times(node: Node, time: Node) -> bool:
+    """True for a filter that drops no row of the newest time: those that `window()` puts on its rows."""
+    if catalyst.kind(node) != "Filter":
+        return False
+    condition, (below,) = node.condition(), catalyst.children(node)
+    if catalyst.kind(condition) == "IsNotNull" and catalyst.kind(condition.child()) == "AttributeReference":
+        return catalyst.same(condition.child(), time)
+    return catalyst.kind(below) == "Expand"

@@ -1,0 +1,370 @@
+"""`streamtopology run job.py`: scripts of PySpark as they are, and as Spark runs them itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.waiting import eventually
+
+from streamtopology.jobs import failpoints
+
+pytestmark = pytest.mark.timeout(600)
+
+ROOT = Path(__file__).parents[2]
+STREAMTOPOLOGY = Path(sys.executable).with_name("streamtopology")
+EXECUTORS = "fast:1:1,slow:1:0.5"
+
+PREAMBLE = """
+import json, os, sys
+from pyspark.sql import Row, SparkSession, functions as F
+from pyspark.sql.streaming import StatefulProcessor, StreamingQueryListener
+from shouting import shout
+
+class Visits(StatefulProcessor):
+    def init(self, handle):
+        self.handle = handle
+        self.pages = handle.getListState("pages", "page string, ms bigint")
+
+    def handleInputRows(self, key, rows, timerValues):
+        new = [(row.page, row.ms) for row in rows]
+        self.pages.appendList(new)
+        for timer in self.handle.listTimers():
+            self.handle.deleteTimer(timer)
+        self.handle.registerTimer(max(ms for _, ms in self.pages.get()) + 30_000)
+        return iter(())
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        pages = sorted(self.pages.get(), key=lambda page: (page[1], page[0]))
+        self.pages.clear()
+        yield Row(user=key[0], pages=len(pages), landing=shout(pages[0][0]))
+
+    def close(self):
+        pass
+
+class Counter(StatefulProcessor):
+    def init(self, handle):
+        self.count = handle.getValueState("count", "n bigint")
+
+    def handleInputRows(self, key, rows, timerValues):
+        n = sum(1 for _ in rows) + (self.count.get()[0] if self.count.exists() else 0)
+        self.count.update((n,))
+        yield Row(user=key[0], n=n)
+
+    def close(self):
+        pass
+
+STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+spark = (SparkSession.builder.appName("job").config("spark.sql.session.timeZone", "UTC")
+         .config("spark.sql.shuffle.partitions", "2").config("spark.sql.streaming.stateStore.providerClass", STORE)
+         .getOrCreate())
+
+def said(**what):
+    print("SAID " + json.dumps(what), flush=True)
+
+def events():
+    return (spark.readStream.schema("user bigint, page string, ms bigint, at timestamp")
+            .option("maxFilesPerTrigger", 1).parquet("data").where(F.col("user").isNotNull()))
+
+def counts():
+    return events().groupBy("user").transformWithState(
+        statefulProcessor=Counter(), outputStructType="user bigint, n bigint", outputMode="Update", timeMode="None")
+"""
+
+
+class Job:
+    """A folder with a script, the module beside it, and data of some users' visits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "data").mkdir()
+        (folder / "shouting.py").write_text("def shout(text):\n    return text.upper()\n")
+        draw = random.Random(7)
+        for number in range(4):
+            begin = 1_700_000_000_000 + 60_000 * number
+            ms = sorted(draw.randrange(begin - 5_000, begin + 10_000) for _ in range(500))
+            table = {
+                "user": pa.array([25 * number + min(draw.randrange(40), draw.randrange(40)) or None for _ in ms], pa.int64()),
+                "page": [draw.choice("aäbc") for _ in ms],
+                "ms": ms,
+                "at": pa.array([each * 1000 for each in ms], pa.timestamp("us", "UTC")),
+            }
+            pq.write_table(pa.table(table), folder / "data" / f"{number}.parquet")
+
+    def write(self, script: str) -> None:
+        (self.folder / "job.py").write_text(f"{PREAMBLE}\n{script}")
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(STREAMTOPOLOGY), "run", "job.py", "--executors", EXECUTORS, *arguments]
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the script as a topology."""
+        return self._run(self.command(*arguments), environment)
+
+    def run_by_spark(self, *arguments: str) -> None:
+        """Run the script as plain Python, by a local Spark."""
+        conf = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+        environment = {"PYSPARK_SUBMIT_ARGS": conf, "PYSPARK_PYTHON": sys.executable}
+        ended = self._run([sys.executable, "job.py", *arguments], environment)
+        assert ended.returncode == 0, ended.stderr[-2000:]
+
+    def _run(self, command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        inherited = {**os.environ, **environment}
+        return subprocess.run(command, cwd=self.folder, env=inherited, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def said(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What the script has said, all calls of `said` together."""
+    lines = [line.removeprefix("SAID ") for line in ended.stdout.splitlines() if line.startswith("SAID ")]
+    assert lines, ended.stdout[-1500:] + ended.stderr[-1500:]
+    return {name: value for line in lines for name, value in json.loads(line).items()}
+
+
+BY_BATCH = """
+visits = (events().withColumn("page", F.concat("page", F.lit("!"))).withWatermark("at", "10 seconds")
+          .groupBy("user").transformWithState(statefulProcessor=Visits(), outputMode="Update", timeMode="EventTime",
+                                              outputStructType="user bigint, pages bigint, landing string"))
+
+def write(frame, number):
+    frame.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(f"{sys.argv[1]}/batch={number}")
+
+query = (visits.withColumn("many", F.col("pages") * 100).where("pages > 1").writeStream.outputMode("update")
+         .option("checkpointLocation", sys.argv[1] + "-checkpoint").foreachBatch(write).trigger(availableNow=True).start())
+query.awaitTermination()
+"""
+
+
+def emitted(folder: Path) -> Counter[str]:
+    """The rows of all batches, each with its batch."""
+    files = sorted(folder.glob("batch=*/*.parquet"))
+    return Counter(str(row) for file in files for row in pq.ParquetFile(file).read().to_pylist())
+
+
+def test_a_killed_script_emits_what_spark_emits_batch_by_batch(job: Job) -> None:
+    job.write(BY_BATCH)
+    died = f"commit.written:2@{job.folder}/died"
+    ended = [job.run("ours", **{failpoints.VARIABLE: died}), job.run("ours")]
+    assert [each.returncode for each in ended] == [-signal.SIGKILL, 0], ended[-1].stderr[-2000:]
+    job.run_by_spark("sparks")
+    assert len(emitted(job.folder / "sparks")) > 20
+    assert emitted(job.folder / "ours") == emitted(job.folder / "sparks")
+
+
+AGGREGATES = """
+timed = events().withColumn("price", (F.col("ms") % 1000 / 100).cast("decimal(10,2)")).withWatermark("at", "10 seconds")
+
+def started(name, frame, mode):
+    def write(rows, number):
+        place = f"{sys.argv[1]}/{name}/batch={number}"
+        rows.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(place)
+    query = (frame.writeStream.outputMode(mode).option("checkpointLocation", f"{sys.argv[1]}/checkpoint-{name}")
+             .foreachBatch(write).trigger(availableNow=True).start())
+    query.awaitTermination()
+
+visits = timed.groupBy(F.window("at", "20 seconds"), "user").agg(
+    F.count("*").alias("n"), F.sum("ms").alias("total"), F.avg("price"), F.max("page").alias("last"),
+    (F.max("ms") - F.min("ms")).alias("span"))
+started("appended", visits.where("n > 1").select("window.start", "user", "n", "total", "avg(price)", "last", "span"), "append")
+even = F.count(F.when(F.col("user") % 2 == 0, 1)).alias("even")
+started("updated", timed.groupBy(F.window("at", "30 seconds", "10 seconds"), F.upper("page").alias("shouted")).agg(
+    F.sum("price").alias("paid"), even, F.sum("price") / F.count("*")), "update")
+started("by_window", timed.groupBy(F.window("at", "1 minute")).count(), "append")
+started("whole", events().groupBy("user").agg(F.count("page").alias("pages"), F.min("at").alias("first")), "complete")
+started("running", events().groupBy("user", "page").count(), "update")
+"""
+NAMES = ("appended", "updated", "by_window", "whole", "running")
+
+
+def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
+    job.write(AGGREGATES)
+    ended = job.run("ours", "--strict")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    job.run_by_spark("sparks")
+    for name in NAMES:
+        sparks = emitted(job.folder / "sparks" / name)
+        assert len(sparks) >= 3, name
+        ours = emitted(job.folder / "ours" / name)
+        if name == "whole":  # the end of the input is a batch here, and its rows come once more
+            ours = Counter({row: count for row, count in ours.items() if not row.endswith("'batch': 4}")})
+        assert ours == sparks, name
+
+
+@pytest.mark.smoke
+def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    command = [str(STREAMTOPOLOGY), "run", "examples/sessions_job.py", "--executors", "large:1:0.5,small:1:0.25", "--strict"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert ended.stdout.rstrip().endswith(" sessions of more than one trade")
+    written = [json.loads(line) for file in (tmp_path / "build/sessions-job").glob("*.json") for line in file.open()]
+    assert len(written) == int(ended.stdout.split()[-7])
+    assert all(row["seconds"] > 0 for row in written)
+
+
+FILES = """
+class Heard(StreamingQueryListener):
+    def __init__(self):
+        self.events = []
+    def onQueryStarted(self, event):
+        self.events.append(["started", event.name])
+    def onQueryProgress(self, event):
+        self.events.append(["progress", event.progress.batchId, event.progress.numInputRows])
+    def onQueryIdle(self, event):
+        pass
+    def onQueryTerminated(self, event):
+        self.events.append(["terminated", event.exception])
+
+heard = Heard()
+spark.streams.addListener(heard)
+for part in ("first", "again"):
+    query = (counts().withColumn("odd", F.col("user") % 2).writeStream.format("parquet").partitionBy("odd")
+             .option("checkpointLocation", "checkpoint").queryName("to_files").trigger(availableNow=True).start("out"))
+    said(**{part + " active": [each.name for each in spark.streams.active]})
+    query.awaitTermination()
+    said(**{part: spark.read.parquet("out").groupBy("odd").count().count(), part + " rows": spark.read.parquet("out").count()})
+said(active=len(spark.streams.active), heard=heard.events, last=query.lastProgress["batchId"])
+
+query = counts().writeStream.format("memory").queryName("latest").outputMode("update").start()
+query.processAllAvailable()
+newest = spark.sql("select user, max(n) n from latest group by user").groupBy().sum("n").first()[0]
+said(memory=newest, running=query.isActive)
+query.stop()
+said(stopped=query.isActive, failure=query.exception())
+
+def broken(frame, number):
+    raise ValueError(f"no batch {number}")
+
+spark.streams.resetTerminated()
+query = counts().writeStream.foreachBatch(broken).outputMode("update").trigger(availableNow=True).start()
+try:
+    spark.streams.awaitAnyTermination()
+except Exception as error:
+    said(kind=type(error).__name__, text=str(error), same=str(query.exception()) == str(error))
+spark.stop()
+sys.exit(3)
+"""
+
+
+def test_queries_answer_as_sparks_do(job: Job) -> None:
+    job.write(FILES)
+    ended = job.run("--strict")
+    assert ended.returncode == 3, ended.stderr[-2000:]
+    answers = said(ended)
+    rows = [table for file in (job.folder / "data").glob("*.parquet") for table in [pq.read_table(file)]]
+    users = Counter(user for table in rows for user in table["user"].to_pylist() if user is not None)
+    of_batches = sum(len({user for user in table["user"].to_pylist() if user is not None}) for table in rows)
+    assert answers["first active"] == answers["again active"] == ["to_files"]
+    assert (answers["first"], answers["first rows"], answers["again rows"]) == (2, of_batches, of_batches)
+    assert answers["active"] == 0
+    assert answers["heard"][:2] == [["started", "to_files"], ["progress", 0, 500 - rows_without_user(job, 0)]]
+    assert ["terminated", None] in answers["heard"]
+    assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
+    assert (answers["stopped"], answers["failure"]) == (False, None)
+    assert answers["kind"] == "StreamingQueryException"
+    assert "ValueError: no batch 0 (job.py, line " in answers["text"]
+    assert answers["same"]
+
+
+def rows_without_user(job: Job, number: int) -> int:
+    return pq.read_table(job.folder / "data" / f"{number}.parquet")["user"].null_count
+
+
+UNCUT = """
+def named(what, frame, **options):
+    writer = frame.writeStream.format("noop").outputMode(options.pop("mode", "append"))
+    try:
+        query = writer.trigger(**options or {"availableNow": True}).start()
+        query.awaitTermination()
+        said(**{what: "ran"})
+    except Exception as error:
+        said(**{what: str(error)})
+
+timed = events().withWatermark("at", "10 seconds")
+visits = dict(statefulProcessor=Visits(), outputMode="Update", timeMode="EventTime",
+              outputStructType="user bigint, pages bigint, landing string")
+named("stateless", events().select("user"))
+named("aggregate", events().groupBy("user").agg(F.collect_list("page")), mode="update")
+named("deduplicated", timed.dropDuplicatesWithinWatermark(["user"]))
+named("limited", counts().limit(3))
+named("filtered", timed.where("page <> 'a'").groupBy("user").transformWithState(**visits))
+named("continuous", counts(), continuous="1 second")
+named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
+broadcast = spark.sparkContext.broadcast([1, 2])
+
+class Broadcasting(Counter):
+    def handleInputRows(self, key, rows, timerValues):
+        yield Row(user=key[0], n=len(broadcast.value))
+
+named("broadcast", events().groupBy("user").transformWithState(
+    statefulProcessor=Broadcasting(), outputStructType="user bigint, n bigint", outputMode="Update", timeMode="None"))
+raise KeyError("the end")
+"""
+
+
+def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
+    job.write(UNCUT)
+    ended = job.run("--strict")
+    assert ended.returncode == 1
+    assert ended.stderr.rstrip().endswith("KeyError: 'the end'")
+    answers = said(ended)
+    line = next(n for n, text in enumerate((job.folder / "job.py").read_text().splitlines(), 1) if "start()" in text)
+    assert answers["stateless"].startswith(f"job.py, line {line}: it keeps no state. --strict refuses")
+    parts = {
+        "aggregate": "collect_list(...) is not taken over yet",
+        "deduplicated": "dropDuplicatesWithinWatermark is not taken over yet",
+        "limited": "limit stands on transformWithState",
+        "filtered": "Filter stands between withWatermark and its stateful operator",
+        "continuous": "its trigger is not one of batches",
+        "broadcast": "it holds a broadcast variable",
+    }
+    for what, part in parts.items():
+        assert part in answers[what], what
+    assert answers["static join"] == "ran"
+
+
+def test_what_cannot_be_cut_runs_by_spark_and_says_so(job: Job) -> None:
+    job.write("""
+pages = events().groupBy("user").agg(F.collect_set("page"))
+query = (pages.writeStream.format("memory").queryName("plain").outputMode("complete")
+         .trigger(availableNow=True).start())
+query.awaitTermination()
+said(users=spark.table("plain").count(), active=len(spark.streams.active))
+""")
+    ended = job.run()
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "job.py, line " in ended.stderr
+    assert "collect_set(...) is not taken over yet; count, sum, avg, min and max are; so Spark runs" in ended.stderr
+    assert said(ended)["users"] > 20
+    assert said(ended)["active"] == 0
+
+
+def test_sigterm_ends_a_script_after_its_batch(job: Job) -> None:
+    job.write("""
+query = (counts().writeStream.format("parquet").outputMode("append").option("checkpointLocation", "checkpoint").start("out"))
+query.processAllAvailable()
+said(pid=os.getpid())
+query.awaitTermination()
+""")
+    with subprocess.Popen(job.command(), cwd=job.folder, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        line = next(line for line in running.stdout if line.startswith("SAID "))
+        os.kill(json.loads(line.removeprefix("SAID "))["pid"], signal.SIGTERM)
+        running.stdout.read()
+        assert running.wait() == 128 + signal.SIGTERM
+    eventually(lambda: not list((job.folder / "build/streamtopology/cluster").glob("*/driver-tmp")))
