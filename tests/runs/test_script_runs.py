@@ -171,17 +171,19 @@ timed = events().withColumn("price", (F.col("ms") % 1000 / 100).cast("decimal(10
 
 def started(name, frame, mode):
     def write(rows, number):
-        rows.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(f"{sys.argv[1]}/{name}/batch={number}")
+        place = f"{sys.argv[1]}/{name}/batch={number}"
+        rows.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(place)
     query = (frame.writeStream.outputMode(mode).option("checkpointLocation", f"{sys.argv[1]}/checkpoint-{name}")
              .foreachBatch(write).trigger(availableNow=True).start())
     query.awaitTermination()
 
-started("appended", timed.groupBy(F.window("at", "20 seconds"), "user").agg(
+visits = timed.groupBy(F.window("at", "20 seconds"), "user").agg(
     F.count("*").alias("n"), F.sum("ms").alias("total"), F.avg("price"), F.max("page").alias("last"),
-    (F.max("ms") - F.min("ms")).alias("span")).where("n > 1").select("window.start", "user", "n", "total", "avg(price)", "last", "span"),
-    "append")
+    (F.max("ms") - F.min("ms")).alias("span"))
+started("appended", visits.where("n > 1").select("window.start", "user", "n", "total", "avg(price)", "last", "span"), "append")
+even = F.count(F.when(F.col("user") % 2 == 0, 1)).alias("even")
 started("updated", timed.groupBy(F.window("at", "30 seconds", "10 seconds"), F.upper("page").alias("shouted")).agg(
-    F.sum("price").alias("paid"), F.count(F.when(F.col("user") % 2 == 0, 1)).alias("even"), F.sum("price") / F.count("*")), "update")
+    F.sum("price").alias("paid"), even, F.sum("price") / F.count("*")), "update")
 started("by_window", timed.groupBy(F.window("at", "1 minute")).count(), "append")
 started("whole", events().groupBy("user").agg(F.count("page").alias("pages"), F.min("at").alias("first")), "complete")
 started("running", events().groupBy("user", "page").count(), "update")
@@ -338,7 +340,8 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
 
 def test_what_cannot_be_cut_runs_by_spark_and_says_so(job: Job) -> None:
     job.write("""
-query = (events().groupBy("user").agg(F.collect_set("page")).writeStream.format("memory").queryName("plain").outputMode("complete")
+pages = events().groupBy("user").agg(F.collect_set("page"))
+query = (pages.writeStream.format("memory").queryName("plain").outputMode("complete")
          .trigger(availableNow=True).start())
 query.awaitTermination()
 said(users=spark.table("plain").count(), active=len(spark.streams.active))

@@ -48,6 +48,8 @@ class Change:
 
 
 _Step = tuple[Level, str]
+# Longer texts, such as a class that was pickled, are shown by their beginning.
+_LONGEST_SHOWN, _BEGIN = 200, 40
 _Item = TypeVar("_Item", Source, OperatorSpec, Sink, ExecutorClass)
 
 
@@ -244,7 +246,7 @@ def _shown(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):
-        return value
+        return value if len(value) <= _LONGEST_SHOWN else f"{value[:_BEGIN]}... ({len(value):,} characters)"
     if isinstance(value, Input):
         alias = f" as {value.alias}" if value.alias != value.source else ""
         return f"{value.source}{alias}" + (f" key {_shown(value.key)}" if value.key else "")

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,10 @@ from streamtopology.topology import ManifestError, Problem, to_manifest
 
 @dataclass(frozen=True)
 class Launch:
-    """How a script is run. executors: as `shape_of` takes them. conf: further settings of Spark. policy: see `ScriptSession`."""
+    """How a script is run.
+
+    executors: as `shape_of` takes them. conf: further settings of Spark. is_strict, policy: see `ScriptSession`.
+    """
 
     script: Path
     arguments: tuple[str, ...]
@@ -61,19 +64,15 @@ def run_script(launch: Launch) -> int:
     history = new_history(shape)
     steps = StartSteps(len(slots), history.starting)
     cluster = EmbeddedCluster(shape.name, slots, launch.work_dir / "cluster", steps, user_settings(shape.spark_conf))
-    with _terminated_by_exit():
+    with _terminated_by_exit(), ExitStack() as undo:
         steps.cluster()
         with View(history, Console(stderr=True), time.monotonic, launch.started):
-            cluster.__enter__()
-        try:
-            manifest: dict[str, Any] = to_manifest(shape)
-            session = ScriptSession(
-                cluster, script, manifest["spec"]["executors"], launch.work_dir, launch.serving, launch.is_strict
-            )
-            with session.taken_over():
-                return _exit_code(script, launch.arguments)
-        finally:
-            cluster.__exit__(None, None, None)
+            undo.enter_context(cluster)
+        manifest: dict[str, Any] = to_manifest(shape)
+        executors = manifest["spec"]["executors"]
+        session = ScriptSession(cluster, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy)
+        undo.enter_context(session.taken_over())
+        return _exit_code(script, launch.arguments)
 
 
 def _let_executors_import(folder: Path) -> None:

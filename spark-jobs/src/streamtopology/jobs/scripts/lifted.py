@@ -17,7 +17,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass
-class Asked:
+class WriterSettings:
     """What a script has asked of its DataStreamWriter before `start`. trigger: of processingTime the seconds."""
 
     output_mode: str = "append"
@@ -34,7 +34,7 @@ class Asked:
 
 
 def topology_of(
-    part: Part, asked: Asked, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
+    part: Part, asked: WriterSettings, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
 ) -> Topology:
     """The topology of a query. run: the module whose functions `input` and `result` give its frame and take its batches.
 
@@ -74,13 +74,13 @@ def topology_of(
     return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
 
 
-def policy_of(asked: Asked) -> str:
-    """The policy under which a query emits what Spark does, batch by batch.
+def policy_of(part: Part) -> str:
+    """The policy under which an operator emits what Spark does, batch by batch.
 
-    Under `auto` a divided key's newest rows reach its result with the next batch: what is emitted once is complete, an update
-    is one batch behind.
+    Under `auto` an aggregate without windows may have keys that are divided. Their newest rows reach the result with the next
+    batch.
     """
-    return "auto" if asked.output_mode.lower() == "append" else "mixed"
+    return "mixed" if part.run == "aggregate" else "auto"
 
 
 def _trigger(asked: Mapping[str, Any]) -> dict[str, Any]:
