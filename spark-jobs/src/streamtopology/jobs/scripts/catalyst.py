@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import StructType
 
 # A node of a plan, or an expression in it.
 Node = Any
@@ -131,6 +133,11 @@ def python_function(spark: SparkSession, function: Node) -> Any:
     """The function behind an expression `PythonUDF`, as the script gave it. Raises whatever unpickling does."""
     command = function.func().command().toArray(_jvm(spark).scala.reflect.ClassTag.Byte())
     return cloudpickle.loads(bytes(command))[0]
+
+
+def fields_of(kind: Any) -> StructType:
+    """A struct type of Spark's JVM as PySpark has it."""
+    return StructType.fromJson(json.loads(kind.json()))
 
 
 def check_streaming(frame: DataFrame, output_mode: str) -> None:

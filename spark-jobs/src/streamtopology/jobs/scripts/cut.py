@@ -49,6 +49,8 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
             raise NotCut(f"{catalyst.kind(parent)} stands on its stateful operator, and would see one batch at a time")
     if catalyst.kind(node) == "TransformWithStateInPySpark":
         return Cut(processors.part_of(node, frame.sparkSession), tuple(path))
+    if catalyst.kind(node) == "FlatMapGroupsInPandasWithState":
+        return Cut(processors.part_of_groups(node, frame.sparkSession), tuple(path))
     if catalyst.kind(node) == "Aggregate":
         return Cut(aggregates.part_of(node, frame.sparkSession, output_mode), tuple(path))
     raise NotCut(f"{names[0]} is not taken over yet")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
+from streamtopology.jobs.operators.processors.group_state import GroupStateProcessor, time_mode_of
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, Watermarked, watermark_below
 
 _RUN = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
 
@@ -19,42 +22,69 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     """The part that a node `TransformWithStateInPySpark` becomes. Raises NotCut."""
     if node.hasInitialState():
         raise NotCut("transformWithState has an initialState, which is not taken over yet")
-    child = node.child()
-    output = list(catalyst.elements(child.output()))
-    key, columns = output[: node.groupingAttributesLen()], output[node.groupingAttributesLen() :]
-    processor = _processor(node, spark)
-    watermark = watermark_below(child, columns)
+    rows = _Rows.below(node.child(), node.groupingAttributesLen())
+    processor = _function(node, spark).__self__._stateful_processor
+    mode = node.timeMode().toString().replace("NoTime", "None")
+    form = "pandas" if "pandas" in node.userFacingDataType().toString() else "rows"
+    return _part(node, spark, type(processor).__name__, processor, rows, mode, form)
+
+
+def part_of_groups(node: Node, spark: SparkSession) -> Part:
+    """The part that a node `FlatMapGroupsInPandasWithState` becomes: applyInPandasWithState. Raises NotCut."""
+    rows = _Rows.below(node.child(), node.groupingAttributes().size())
+    function, timeout = _function(node, spark), node.timeout().toString().replace("$", "")
+    state = _ddl(catalyst.fields_of(node.stateType()))
+    names = [column.name() for column in rows.columns], [column.name() for column in catalyst.elements(node.output())]
+    processor = GroupStateProcessor(function, state, *names, timeout, rows.watermark is not None)
+    return _part(node, spark, function.__name__, processor, rows, time_mode_of(timeout), "pandas")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows below a node that groups them: its key, their columns, and their watermark."""
+
+    plan: Node
+    key: list[Node]
+    columns: list[Node]
+    watermark: Watermarked | None
+
+    @staticmethod
+    def below(plan: Node, of_key: int) -> _Rows:
+        output = list(catalyst.elements(plan.output()))
+        return _Rows(plan, output[:of_key], output[of_key:], watermark_below(plan, output[of_key:]))
+
+
+def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Rows, time_mode: str, form: str) -> Part:
     options: dict[str, Any] = {
-        "output": _ddl(catalyst.frame_of(spark, node)),
-        "timeMode": node.timeMode().toString().replace("NoTime", "None"),
-        "form": "pandas" if "pandas" in node.userFacingDataType().toString() else "rows",
+        "output": _ddl(catalyst.frame_of(spark, node).schema),
+        "timeMode": time_mode,
+        "form": form,
         "pickled": base64.b64encode(cloudpickle.dumps(processor)).decode(),
     }
-    if options["timeMode"] == "EventTime":
-        if watermark is None:
-            raise NotCut("timeMode EventTime needs withWatermark before groupBy, and its column among the rows")
-        options["time"] = watermark.column
+    if time_mode == "EventTime":
+        if rows.watermark is None:
+            raise NotCut("its timers of event time need withWatermark before groupBy, and its column among the rows")
+        options["time"] = rows.watermark.column
 
-    def stand_in(rows: DataFrame) -> Node:
-        plan = catalyst.plan_of(rows)
+    def stand_in(frame: DataFrame) -> Node:
+        plan = catalyst.plan_of(frame)
         pairs = zip(catalyst.elements(plan.output()), catalyst.elements(node.output()), strict=True)
         return catalyst.project(spark, [catalyst.named(spark, given, like.name(), like) for given, like in pairs], plan)
 
-    names = tuple(next(one.name() for one in columns if catalyst.same(one, each)) for each in key)
-    below = catalyst.with_columns(spark, child, columns)
-    return Part(type(processor).__name__, _RUN, options, names, below, watermark, stand_in)
+    names = tuple(next(one.name() for one in rows.columns if catalyst.same(one, each)) for each in rows.key)
+    below = catalyst.with_columns(spark, rows.plan, rows.columns)
+    return Part(name, _RUN, options, names, below, rows.watermark, stand_in)
 
 
-def _processor(node: Node, spark: SparkSession) -> Any:
+def _function(node: Node, spark: SparkSession) -> Any:
     try:
-        function = catalyst.python_function(spark, node.functionExpr())
+        return catalyst.python_function(spark, node.functionExpr())
     except Exception as error:
         raise NotCut(
-            f"its StatefulProcessor cannot be taken over ({type(error).__name__}: {error}): it holds a broadcast variable, or "
-            "more than Spark sends with a task"
+            f"its Python code cannot be taken over ({type(error).__name__}: {error}): it holds a broadcast variable, or more "
+            "than Spark sends with a task"
         ) from error
-    return function.__self__._stateful_processor
 
 
-def _ddl(frame: DataFrame) -> str:
-    return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in frame.schema.fields)
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema.fields)

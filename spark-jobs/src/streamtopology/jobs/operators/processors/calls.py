@@ -108,7 +108,7 @@ class Calls:
         self, processor: StatefulProcessor, handle: Handle, times: TimerValues, form: RowForm, key: Sequence[str]
     ) -> None:
         self._processor, self._handle, self._times, self._form, self._key = processor, handle, times, form, key
-        self._class = type(processor)
+        self._users: Any = getattr(processor, "function", type(processor))  # the code of the user's, for sentences
 
     def with_rows(self, what: str, rows: pa.RecordBatch, slots: np.ndarray, state: KeyedState, tries: int, cost: int) -> Called:
         """Call the method `what` of the processor for each key with its rows. slots: int64[n], of the key of each row.
@@ -183,8 +183,8 @@ class Calls:
         except ERRORS_OF_NO_TUPLE:
             raise
         except Exception as error:
-            where = users_line(self._class, error)
-            raise OperatorError(f"{self._class.__name__}.close raised {type(error).__name__}: {error}{where}") from error
+            where = users_line(self._users, error)
+            raise OperatorError(f"{self._users.__name__}.close raised {type(error).__name__}: {error}{where}") from error
 
     def _each_key(
         self, call: Any, keys: Sequence[tuple[Any, ...]], starts: Sequence[int], made: Any, tries: int, cost: int
@@ -213,7 +213,7 @@ class Calls:
         """What the key at hand gives in one of its other tries; nothing if it fails in all of them."""
         while True:
             if isinstance(error, ERRORS_OF_NO_TUPLE):
-                error.add_note(f"{self._class.__name__} was at {self._named(key)}")
+                error.add_note(f"{self._users.__name__} was at {self._named(key)}")
                 raise error
             self._handle.undo(self._handle.at)
             tries -= 1
@@ -241,7 +241,7 @@ class Calls:
             for at, reason in found.items():
                 self._handle.undo(at)
                 given[at] = []
-                failures[at] = f"{self._class.__name__}: {reason}"
+                failures[at] = f"{self._users.__name__}: {reason}"
 
     def _output(self, given: list[Given], keys: Sequence[Any]) -> pa.RecordBatch | None:
         together = list(chain.from_iterable(given))
@@ -267,7 +267,7 @@ class Calls:
 
     def _reason(self, method: str, key: tuple[Any, ...], error: Exception) -> str:
         what = "" if isinstance(error, OperatorError) else f"raised {type(error).__name__}: "
-        return f"{self._class.__name__}.{method} {what}{error} on {self._named(key)}{users_line(self._class, error)}"
+        return f"{self._users.__name__}.{method} {what}{error} on {self._named(key)}{users_line(self._users, error)}"
 
     def _named(self, key: tuple[Any, ...]) -> str:
         return "key " + ", ".join(f"{name}={value!r:.200}" for name, value in zip(self._key, key, strict=True))
