@@ -106,6 +106,8 @@ def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
         options["groupBy"] = others
     closing = next((group for group in groups if group.closes), None)
     if closing is not None:
+        if watermark is None:
+            raise NotCut("the column of its watermark is not among the rows that it groups; keep it in the select")
         options["closes"] = closing.names[-1]
     if closing is not None or output_mode != "update":
         options["emit"] = _EMITS[output_mode]
