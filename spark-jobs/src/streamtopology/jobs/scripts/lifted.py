@@ -40,7 +40,7 @@ def topology_of(
 
     Raises NotCut, ManifestError.
     """
-    operator = part.name.lower()
+    operator = name_of(part.name)
     source: dict[str, Any] = {"name": SOURCE, "format": "dataframe", "options": {"run": f"{run}:{SOURCE}"}}
     if part.watermark is not None:
         source["watermark"] = {
