@@ -44,6 +44,7 @@ THIRD_PARTY = {
     "jobs.rerouting": "numpy pyarrow",
     "jobs.runtime": "py4j pyarrow pyspark",
     "jobs.scaffold": "numpy pyarrow yaml",
+    "jobs.scripts": "py4j pyarrow pyspark rich",
     "jobs.spark": "numpy py4j pyarrow pyspark",
     "jobs.state": "numba numpy pyarrow",
     "jobs.view": "matplotlib numpy prometheus_client rich",

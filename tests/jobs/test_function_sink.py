@@ -76,6 +76,18 @@ def test_function_gets_each_batch_with_rows_and_the_newest_again_after_a_restart
     assert calls(flow) == [*expected, expected[-1]], "once more, with its number"
 
 
+def test_function_may_ask_for_batches_without_rows(tmp_path: Path) -> None:
+    """As Spark's foreachBatch is called: with the columns, whether there are rows or not."""
+    flow = flow_to(tmp_path, "own.py:kept")
+    sink = sink_of("own.py:kept", empty="true")
+    rows = pa.schema({"n": pa.int64()})
+    flow.sinks["crm"] = asked = open_sink(sink, Writer("flow", "1"), base_dir=tmp_path, rows=rows)
+    asked.publish(0, [])
+    asked.publish(0, [])
+    asked.publish(1, [])
+    assert calls(flow) == [(0, []), (1, [])]
+
+
 def test_failing_function_stops_the_run_after_the_commit_with_its_line(tmp_path: Path) -> None:
     flow = flow_to(tmp_path, "own.py:failing")
     flow.batch(s=numbers(1))
@@ -105,7 +117,7 @@ def test_function_that_ends_the_process_is_an_error_of_it(tmp_path: Path) -> Non
         ("gone.py:kept", {}, "there is no file "),
         ("kept", {}, "does not name a function; write module:function or path/file.py:function"),
         ("own.py:kept", {"frame": "pandas"}, "option frame must be spark or arrow, not 'pandas'"),
-        ("own.py:kept", {"path": "x"}, "format function has no option 'path'; it has: run, frame"),
+        ("own.py:kept", {"path": "x"}, "format function has no option 'path'; it has: run, frame, empty"),
     ],
 )
 def test_function_that_cannot_be_called_is_refused_before_the_start(

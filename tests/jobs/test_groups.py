@@ -105,6 +105,26 @@ def test_all_groups_of_a_key_are_shown(tmp_path: Path) -> None:
     assert "g: c" not in shown
 
 
+@pytest.mark.parametrize("policy", ["mixed", "partial-key"])
+def test_late_rows_of_groups_reach_their_sink_once(policy: str, tmp_path: Path) -> None:
+    options = {"groupBy": ["at"], "closes": "at", "aggregates": {"n": "count()"}}
+    operator = {"name": "sums", "inputs": ["s"], "run": "window-aggregate", "with": options, "late": "late"}
+    sinks = [{"name": name, "input": "sums", "format": "memory"} for name in ("sums", "late")]
+    watermarks = {"s": {"column": "at", "delay": "1s"}}
+    given = manifest(
+        [operator | POLICIES[policy] | {"aggregateEvery": 1}], {"s": "k BIGINT, at TIMESTAMP"}, watermarks=watermarks
+    )
+    flow = Flow(tmp_path, given | {"spec": given["spec"] | {"sinks": sinks}})
+    for seconds in ([101, 103], [102, 104, 107], [100, 101, 104, 106, None]):
+        at = pa.array([None if each is None else each * 1_000_000 for each in seconds], pa.timestamp("us", "UTC"))
+        flow.batch(s=pa.table({"k": [1] * len(at), "at": at}))
+    flow.drain()
+    counts = {row["at"] and int(row["at"].timestamp()): row["n"] for row in flow.published("sums").to_pylist()}
+    assert counts == {101: 1, 102: 1, 103: 1, 104: 2, 106: 1, 107: 1, None: 1}
+    late = sorted(int(row["at"].timestamp()) for row in flow.published("late").to_pylist())
+    assert late == [100, 101]
+
+
 steps = st.lists(
     st.tuples(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(-9, 9)))), st.integers(0, 5)),
     min_size=1,

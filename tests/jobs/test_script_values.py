@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.sources.validation import check
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scripts.executors import shape_of
 from streamtopology.jobs.scripts.lifted import name_of
-from streamtopology.topology import ManifestError
+from streamtopology.topology import ManifestError, Source
 
 
 def test_executors_in_a_word_are_classes_as_in_a_manifest() -> None:
@@ -83,3 +84,22 @@ def test_options_of_the_other_kind_are_refused(
         Path(name).touch()
     assert main(["run", *arguments]) == WrongUse.exit_code
     assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "place", "part"),
+    [
+        ({}, None, "options.run", "needs option run"),
+        ({"run": "frames.py:gone"}, None, "options.run", "'gone' is no function in frames.py"),
+        ({"run": "frames.py:of_two"}, None, "options.run", "declare `def of_two(spark)`"),
+        ({"run": "frames.py:events", "path": "x"}, None, "options.path", "takes option run alone"),
+        ({"run": "frames.py:events"}, "a INT", "schema", "takes option run alone"),
+    ],
+)
+def test_a_source_whose_function_cannot_make_its_frame_is_refused_before_spark(
+    options: dict[str, str], schema: str | None, place: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "frames.py").write_text("def events(spark): ...\ndef of_two(spark, path): ...\n")
+    (problem,) = check(Source("f", "dataframe", schema, options), tmp_path).findings
+    assert problem.path == place
+    assert part in problem.message

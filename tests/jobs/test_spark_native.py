@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -91,3 +93,48 @@ def test_union_has_columns_of_any_name(spark: SparkSession) -> None:
     source = rate("value AS `a``b`", "value AS `a.b`")
     frame = load(spark, source)
     assert tagged_union({"one": frame, "two": frame}).select("one.*").columns == ["a`b", "a.b"]
+
+
+FRAMES = """
+def events(spark):
+    return spark.readStream.format("rate").load().selectExpr("value % 7 AS user")
+
+def still(spark):
+    return spark.range(3)
+
+def nothing(spark):
+    pass
+
+def broken(spark):
+    raise KeyError("no table")
+
+def counts(spark):
+    return events(spark).groupBy("user").count()
+"""
+
+
+def framed(folder: Path, function: str) -> Source:
+    (folder / "frames.py").write_text(FRAMES)
+    return Source("f", "dataframe", None, {"run": f"frames.py:{function}"})
+
+
+def test_a_function_may_make_the_frame_of_a_source(spark: SparkSession, tmp_path: Path) -> None:
+    source = framed(tmp_path, "events")
+    assert rows_of(source, load(spark, source, base_dir=tmp_path)) == pa.schema({"user": pa.int64()})
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("still", "source 'f': frames.py:still returns a frame that is no stream; begin it with spark.readStream"),
+        ("nothing", "source 'f': frames.py:nothing returns NoneType, not a DataFrame"),
+        ("broken", "source 'f': frames.py:broken fails by KeyError: 'no table' (frames.py, line 12, in broken: "),
+        ("counts", "does not go row by row, which only an operator can do"),
+    ],
+)
+def test_a_function_that_makes_no_frame_of_rows_is_refused(
+    spark: SparkSession, tmp_path: Path, function: str, sentence: str
+) -> None:
+    with pytest.raises(SourceError) as refused:
+        load(spark, framed(tmp_path, function), base_dir=tmp_path)
+    assert sentence in str(refused.value)

@@ -9,7 +9,8 @@ from support.snapshots import POD, topology
 from streamtopology.contract.pods import USER
 from streamtopology.jobs.checkpoint.holds import LONGEST_SECONDS
 from streamtopology.k8s import names
-from streamtopology.k8s.resources import migration, snapshot
+from streamtopology.k8s.resources import snapshot
+from streamtopology.k8s.resources.checkpoint_job import TRIES, container_resources
 from streamtopology.k8s.resources.objects import Owner
 
 OWNER = Owner("nightly", "space", "uid-2", names.SNAPSHOT, of="flow")
@@ -31,7 +32,7 @@ def test_pod_copies_with_the_drivers_settings_and_no_api_token() -> None:
     [container] = pod["containers"]
     assert container["args"][1:6] == ["snapshot", "--checkpoint", "/checkpoint", "--to", "/backup/nightly"]
     assert container["args"][6:8] == ["--run", "uid2"]
-    assert container["resources"] == migration.container_resources(topology().migration)
+    assert container["resources"] == container_resources(topology().migration)
     assert container["envFrom"] == POD["envFrom"]
     assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
     assert pod["securityContext"]["fsGroup"] == 2000
@@ -48,6 +49,6 @@ def test_pod_is_told_the_copies_to_delete_after_its_own() -> None:
 
 def test_job_retries_a_bounded_number_of_times_and_stays() -> None:
     spec = made()["spec"]
-    assert spec["backoffLimit"] == snapshot.TRIES - 1
+    assert spec["backoffLimit"] == TRIES - 1
     assert spec["activeDeadlineSeconds"] <= LONGEST_SECONDS, "the checkpoint keeps the files of a copy for no longer"
     assert "ttlSecondsAfterFinished" not in spec

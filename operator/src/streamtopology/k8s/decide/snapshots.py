@@ -17,6 +17,7 @@ from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.places import StoragePlace, as_seen_from, checkpoint_owner, overlap, place_of
 from streamtopology.k8s.instants import format_time
 from streamtopology.k8s.resources import snapshot
+from streamtopology.k8s.resources.checkpoint_job import TRIES
 from streamtopology.k8s.resources.objects import Object, Owner
 from streamtopology.topology import Topology
 
@@ -214,7 +215,7 @@ def _of_job(seen: SnapshotView, job: Job) -> SnapshotDecision:
         text = f"the Job {job.name} does not start: {obstacle}"
         status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.NOT_STARTED, text)
         return SnapshotDecision(status, again_seconds=LOOK_SECONDS)
-    again = f", try {len(failures) + 1} of {snapshot.TRIES}; the last one failed{why}" if failures else ""
+    again = f", try {len(failures) + 1} of {TRIES}; the last one failed{why}" if failures else ""
     text = f"the Job {job.name} copies to {place}{again}"
     status = _status(seen, SnapshotPhase.RUNNING, SnapshotReason.COPYING, text) | figures
     return SnapshotDecision(status, again_seconds=LOOK_SECONDS)

@@ -38,7 +38,7 @@ from streamtopology.k8s.io.not_created import NotCreated, lacking
 from streamtopology.k8s.io.ownership import LOOK_SECONDS, TopologyClaims
 from streamtopology.k8s.io.queue import Queue, TopologyKey
 from streamtopology.k8s.io.reconcile_spans import ReconcileSpans
-from streamtopology.k8s.io.refusals import is_busy, report_of, unwritten
+from streamtopology.k8s.io.refusals import is_busy, report_of, stops_all, unwritten
 from streamtopology.k8s.io.scrape import Scraper
 from streamtopology.k8s.io.topology_body import asked, is_same, key_of, orphans_among, owned_by, version
 from streamtopology.k8s.io.upgrade_turns import UpgradeTurns, has_turn
@@ -189,7 +189,7 @@ class Reconciler:
             await self._pause(key, error)
             return "limited"
         except (ApiError, NameTakenError) as error:
-            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key), error)
+            log.warning("%s: again in %.1f s: %s", key, self._queue.failed(key, holds=stops_all(error)), error)
             is_claimed = key in self._manifests and self._ownership.holds(self._manifests[key])
             await self._post_one(key, unwritten(error, self._queue.failures(key), is_claimed))
             return "refused"

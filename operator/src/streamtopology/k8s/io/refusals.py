@@ -52,6 +52,16 @@ def unwritten(refusal: ApiError | NameTakenError, times: int, is_claimed: bool) 
     return Event("Warning", EventReason.WRITE_REFUSED, f"{text}: {refusal.message or refusal.reason} ({refusal.status})")
 
 
+def stops_all(refusal: ApiError | NameTakenError) -> bool:
+    """True if the next look would end there as well, whatever starts it: our token is not valid, or the status is refused.
+
+    Each answer of a driver starts one.
+    """
+    if not isinstance(refusal, ApiError):
+        return False
+    return refusal.status == 401 or (refusal.status in LASTING and refusal.what.endswith("/status"))
+
+
 def is_busy(refused: Sequence[ApiError | NameTakenError]) -> bool:
     """True if the API server asks for fewer calls."""
     return any(isinstance(one, ApiError) and one.status == 429 for one in refused)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.layouts import is_text
+
 _MOST_DECIMAL_DIGITS = 38
 # By the width of a float, the width of the integers that it holds exactly.
 _EXACT_BITS = {16: 11, 32: 24, 64: 53}
@@ -38,7 +40,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return _common_float(other, one)
     if _is_exact(one) and _is_exact(other):
         return _common_decimal(_as_decimal(one), _as_decimal(other))
-    if _are(one, other, _is_text):
+    if _are(one, other, is_text):
         return pa.large_string()
     if _are(one, other, _is_bytes):
         return pa.large_binary()
@@ -52,7 +54,7 @@ def keeps_keys(before: pa.DataType, after: pa.DataType) -> bool:
         return False
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         return (before.byte_width, before.scale) == (after.byte_width, after.scale)
-    same_form = (pa.types.is_integer, pa.types.is_floating, _is_text, _is_bytes, pa.types.is_timestamp)
+    same_form = (pa.types.is_integer, pa.types.is_floating, is_text, _is_bytes, pa.types.is_timestamp)
     return before == after or any(_are(before, after, test) for test in same_form)
 
 
@@ -62,10 +64,6 @@ def _flat(type_: pa.DataType) -> pa.DataType:
 
 def _are(one: pa.DataType, other: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(one) and test(other)
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ still fails leaves a note (`checkpoint.publications`), from which the user decid
 
 # pyarrow has no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.layouts import is_bytes, is_list, is_number, is_text
+
 _EXACT_IN_A_DOUBLE = 2.0**53
 # Digits of Arrow's widest decimal, which holds every integer of 64 bits with any usual scale.
 _MOST_DIGITS = 76
@@ -76,23 +78,6 @@ def _encoded(values: pa.Array, declared: pa.DictionaryType) -> pa.Array:
     """The values as a dictionary, which Arrow's cast makes of texts only."""
     found = values.cast(declared.value_type).dictionary_encode()
     return pa.DictionaryArray.from_arrays(found.indices.cast(declared.index_type), found.dictionary, ordered=declared.ordered)
-
-
-def is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    fixed_or_view = pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind)
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or fixed_or_view
-
-
-def is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def _known(found: pa.DataType, declared: pa.DataType) -> pa.DataType:

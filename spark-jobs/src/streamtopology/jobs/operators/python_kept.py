@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.layouts import is_bytes, is_list, is_number, is_text
 from streamtopology.jobs.columnar.python_values import python_values
-from streamtopology.jobs.operators.casting import is_bytes, is_list, is_number, is_text
 
 _UNCHANGING = frozenset({
     type(None), bool, int, float, str, bytes, Decimal,

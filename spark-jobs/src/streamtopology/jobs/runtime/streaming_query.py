@@ -451,7 +451,7 @@ def unread_text(unread: Mapping[str, str]) -> str:
 
 def source_frames(spark: SparkSession, topology: Topology, base_dir: Path) -> dict[str, DataFrame]:
     """Return the frames of the sources that Spark reads itself."""
-    return {s.name: spark_native.load(spark, s, base_dir) for s in topology.sources if not s.reads_descriptors}
+    return {s.name: spark_native.load(spark, s, base_dir=base_dir) for s in topology.sources if not s.reads_descriptors}
 
 
 def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:

@@ -17,7 +17,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass
-class Asked:
+class WriterSettings:
     """What a script has asked of its DataStreamWriter before `start`. trigger: of processingTime the seconds."""
 
     output_mode: str = "append"
@@ -34,13 +34,13 @@ class Asked:
 
 
 def topology_of(
-    part: Part, asked: Asked, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
+    part: Part, asked: WriterSettings, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
 ) -> Topology:
     """The topology of a query. run: the module whose functions `input` and `result` give its frame and take its batches.
 
     Raises NotCut, ManifestError.
     """
-    operator = part.name.lower()
+    operator = name_of(part.name)
     source: dict[str, Any] = {"name": SOURCE, "format": "dataframe", "options": {"run": f"{run}:{SOURCE}"}}
     if part.watermark is not None:
         source["watermark"] = {

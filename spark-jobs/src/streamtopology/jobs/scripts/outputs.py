@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import DataFrame
 
 from streamtopology.jobs.scripts import catalyst
-from streamtopology.jobs.scripts.lifted import Asked
+from streamtopology.jobs.scripts.lifted import WriterSettings
 
 Output = Callable[[DataFrame, int], object]
 _OWN_OPTIONS = {"checkpointlocation", "queryname"}
 
 
-def output_of(asked: Asked, rows: DataFrame) -> Output:
+def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
     """What takes each batch's frame and number. rows: a frame with the columns of a batch's. Raises Spark's own errors.
 
     A format that has a sink of Spark's for streams, as files have, gets each batch once. Any other is written to as by a batch
@@ -32,21 +31,19 @@ def output_of(asked: Asked, rows: DataFrame) -> Output:
         return _Memory(asked, rows)
     try:
         sink = catalyst.stream_sink(rows, format_, options, asked.partition_by, asked.output_mode)
-    except (Py4JJavaError, PySparkException) as error:
-        if "does not support streamed writing" not in str(error):
-            raise
+    except UnsupportedOperationException:
         return lambda frame, batch: _written(frame, format_, asked)
     return lambda frame, batch: catalyst.add_batch(sink, batch, frame)
 
 
-def _written(frame: DataFrame, format_: str, asked: Asked) -> None:
+def _written(frame: DataFrame, format_: str, asked: WriterSettings) -> None:
     options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
     writer = frame.write.format(format_).mode("append").options(**options)
     (writer.partitionBy(*asked.partition_by) if asked.partition_by else writer).save()
 
 
 class _Console:
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: WriterSettings) -> None:
         self._rows = int(asked.option("numRows") or 20)
         self._truncate = (asked.option("truncate") or "true").lower() == "true"
 
@@ -58,7 +55,7 @@ class _Console:
 class _Memory:
     """All rows so far, in mode complete the last result, as the temporary view of the query's name. It is there at once."""
 
-    def __init__(self, asked: Asked, rows: DataFrame) -> None:
+    def __init__(self, asked: WriterSettings, rows: DataFrame) -> None:
         self._name = asked.name or "memory"
         self._keeps = asked.output_mode.lower() != "complete"
         self._tables: list[pa.Table] = []

@@ -109,7 +109,7 @@ class TopologyStream(StreamingQuery):
         return self._id
 
     @property
-    def runId(self) -> str:  # noqa: N802 - Spark's name
+    def runId(self) -> str:
         return self._run_id
 
     @property
@@ -117,10 +117,10 @@ class TopologyStream(StreamingQuery):
         return self._name
 
     @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+    def isActive(self) -> bool:
         return self._thread.is_alive()
 
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
         self._thread.join(timeout)
         if not self._thread.is_alive():
             self._raise_failure()
@@ -142,7 +142,7 @@ class TopologyStream(StreamingQuery):
             self._run.stop()
             self._thread.join()
 
-    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+    def processAllAvailable(self) -> None:
         while self._thread.is_alive() and not self._run.await_input(0.2):
             pass
         if not self._thread.is_alive():
@@ -160,11 +160,11 @@ class TopologyStream(StreamingQuery):
         }
 
     @property
-    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802 - Spark's name
+    def recentProgress(self) -> list[StreamingQueryProgress]:
         return [self._progress(batch) for batch in self._history.batches[-_RECENT:]]
 
     @property
-    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802 - Spark's name
+    def lastProgress(self) -> StreamingQueryProgress | None:
         last = self._history.last
         return None if last is None else self._progress(last)
 

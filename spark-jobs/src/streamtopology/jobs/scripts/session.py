@@ -32,7 +32,7 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.cut import cut
-from streamtopology.jobs.scripts.lifted import SINK, SOURCE, Asked, name_of, policy_of, topology_of
+from streamtopology.jobs.scripts.lifted import SINK, SOURCE, WriterSettings, name_of, policy_of, topology_of
 from streamtopology.jobs.scripts.outputs import output_of
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
@@ -99,7 +99,7 @@ class ScriptSession:
         for query in self._queries.active():
             query.stop()
 
-    def _starts(self, frame: DataFrame, asked: Asked) -> StreamingQuery | None:
+    def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
         try:
             return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
@@ -117,7 +117,7 @@ class ScriptSession:
             frame = frame.f_back
         return self._script.name if frame is None else f"{self._script.name}, line {frame.f_lineno}"
 
-    def _start(self, made: Cut, frame: DataFrame, asked: Asked) -> TopologyStream:
+    def _start(self, made: Cut, frame: DataFrame, asked: WriterSettings) -> TopologyStream:
         name = self._free_name(asked)
         module = f"streamtopology_script_{name.replace('-', '_')}"
         policy = self._policy or policy_of(made.part)
@@ -144,14 +144,14 @@ class ScriptSession:
 
         return TopologyStream(run, history, frame, asked.name, stream, self._queries)
 
-    def _free_name(self, asked: Asked) -> str:
+    def _free_name(self, asked: WriterSettings) -> str:
         taken = {query.topology for query in self._queries.active() if isinstance(query, TopologyStream)}
         name = name_of(asked.name or self._script.stem)
         if name not in taken:
             return name
         return next(f"{name}-{number}" for number in range(2, len(taken) + 3) if f"{name}-{number}" not in taken)
 
-    def _hand_over(self, module: str, made: Cut, asked: Asked, rows: pa.Schema) -> None:
+    def _hand_over(self, module: str, made: Cut, asked: WriterSettings, rows: pa.Schema) -> None:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
         spark = made.part.below.sparkSession
@@ -164,7 +164,7 @@ class ScriptSession:
         setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 
-    def _checkpoint(self, asked: Asked, name: str) -> str:
+    def _checkpoint(self, asked: WriterSettings, name: str) -> str:
         given = asked.option("checkpointLocation")
         conf = self._cluster.spark.conf
         if given is None and (root := conf.get("spark.sql.streaming.checkpointLocation", None)):

@@ -35,23 +35,23 @@ class ScriptStreams(StreamingQueryManager):
     def get(self, id: str) -> StreamingQuery | None:
         return next((query for query in self.active if query.id == id), None)
 
-    def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
+    def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
         until = None if timeout is None else time.monotonic() + timeout
         while not self._queries.await_any(_LOOK_SECONDS):
             if until is not None and time.monotonic() >= until:
                 return False
         return None if timeout is None else True
 
-    def resetTerminated(self) -> None:  # noqa: N802 - Spark's name
+    def resetTerminated(self) -> None:
         self._queries.forget_ended()
         super().resetTerminated()
 
-    def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802 - Spark's name
+    def addListener(self, listener: StreamingQueryListener) -> None:
         of_spark = _OfScript(listener)
         self._queries.listeners[listener] = of_spark
         super().addListener(of_spark)
 
-    def removeListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802 - Spark's name
+    def removeListener(self, listener: StreamingQueryListener) -> None:
         of_spark = self._queries.listeners.pop(listener, None)
         if of_spark is not None:
             super().removeListener(of_spark)
@@ -64,20 +64,20 @@ class _OfScript(StreamingQueryListener):
         self._listener = listener
         self._below: set[object] = set()
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         if (event.name or "").startswith(QUERY_NAME):
             self._below.add(event.runId)
         else:
             self._listener.onQueryStarted(event)
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         if event.progress.runId not in self._below:
             self._listener.onQueryProgress(event)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         if event.runId not in self._below:
             self._listener.onQueryIdle(event)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         if event.runId not in self._below:
             self._listener.onQueryTerminated(event)

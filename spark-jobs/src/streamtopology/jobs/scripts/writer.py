@@ -10,10 +10,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamtopology.jobs.scripts import catalyst
-from streamtopology.jobs.scripts.lifted import Asked
+from streamtopology.jobs.scripts.lifted import WriterSettings
 
 # Starts what a script has asked for; None where that is left to Spark.
-Start = Callable[[DataFrame, Asked], StreamingQuery | None]
+Start = Callable[[DataFrame, WriterSettings], StreamingQuery | None]
 
 
 class ScriptWriter(DataStreamWriter):
@@ -24,9 +24,9 @@ class ScriptWriter(DataStreamWriter):
         self._frame = frame
         self._starts = starts
         self._started = started
-        self._asked = Asked()
+        self._asked = WriterSettings()
 
-    def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - Spark's names
+    def outputMode(self, outputMode: str) -> DataStreamWriter:
         super().outputMode(outputMode)
         self._asked.output_mode = outputMode
         return self
@@ -46,12 +46,12 @@ class ScriptWriter(DataStreamWriter):
             self.option(key, value)
         return self
 
-    def partitionBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - Spark's name
+    def partitionBy(self, *cols: Any) -> DataStreamWriter:
         super().partitionBy(*cols)
         self._asked.partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
         return self
 
-    def queryName(self, queryName: str) -> DataStreamWriter:  # noqa: N802, N803 - Spark's names
+    def queryName(self, queryName: str) -> DataStreamWriter:
         super().queryName(queryName)
         self._asked.name = queryName
         return self
@@ -64,7 +64,7 @@ class ScriptWriter(DataStreamWriter):
         self._asked.trigger = asked
         return self
 
-    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:  # noqa: N802 - Spark's name
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:
         super().foreachBatch(func)
         self._asked.function, self._asked.format = func, "foreachBatch"
         return self
@@ -78,9 +78,9 @@ class ScriptWriter(DataStreamWriter):
         self,
         path: str | None = None,
         format: str | None = None,
-        outputMode: str | None = None,  # noqa: N803 - Spark's names
-        partitionBy: str | list[str] | None = None,  # noqa: N803
-        queryName: str | None = None,  # noqa: N803
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
         **options: Any,
     ) -> StreamingQuery:
         self.options(**options)
@@ -100,7 +100,7 @@ class ScriptWriter(DataStreamWriter):
             self._started(query)
         return query
 
-    def toTable(self, tableName: str, *arguments: Any, **options: Any) -> StreamingQuery:  # noqa: N802, N803 - Spark's names
+    def toTable(self, tableName: str, *arguments: Any, **options: Any) -> StreamingQuery:
         query = super().toTable(tableName, *arguments, **options)
         self._started(query)
         return query

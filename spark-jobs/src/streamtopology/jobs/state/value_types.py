@@ -7,17 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.layouts import is_list
+
 _TEXTS = (pa.types.is_string, pa.types.is_large_string)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary)
 _LEAVES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal,
     pa.types.is_fixed_size_binary, *_TEXTS, *_BYTES,
 )  # fmt: skip
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """True for lists of any size."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def parts_of(kind: pa.DataType) -> list[pa.Field]:

@@ -15,7 +15,7 @@ from typing import IO
 import pyarrow as pa
 
 from streamtopology.jobs.bucket import PATIENCE_SECONDS, Bucket, Use
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, WrittenOutput, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, WrittenOutput, staged_table
 from streamtopology.jobs.connectors.sinks.manifest import (
     KEPT_ENTRIES,
     MANIFEST,
@@ -29,6 +29,7 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     is_in_manifest,
     owner_text,
     refuse_another,
+    refuse_other_rows,
     unknown_batch,
 )
 from streamtopology.jobs.failpoints import passing
@@ -69,8 +70,7 @@ class BucketSink:
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         if batch <= self._newest:
             entry = self._bucket.find(entry_name(batch))
-            if is_another(self._bucket.uri, batch, entry, end) or self._was_left_out(batch, files):
-                raise another_batch(self._bucket.uri, batch)
+            refuse_other_rows(self._bucket.uri, batch, entry, end, files, self._entered)
             return
         self._take_place()  # it may have been deleted meanwhile
         table = staged_table(files)
@@ -89,13 +89,6 @@ class BucketSink:
 
     def close(self) -> None:
         pass
-
-    def _was_left_out(self, batch: int, files: Sequence[Path]) -> bool:
-        """True for rows of a batch that the bucket has no entry of, although it has of earlier and of later ones."""
-        if batch in self._entered or not any(known < batch for known in self._entered):
-            return False
-        table = staged_table(files)
-        return table is not None and table.num_rows > 0
 
     def _take_place(self) -> bool:
         """Become the owner; True if this sink is it already. Raises SinkError if another is."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.columnar.dictionaries import decoded_rows, decoded_type
-from streamtopology.jobs.connectors.sinks.base import Writer, WrittenOutput, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.base import Writer, WrittenOutput, staged_table
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, slices
 from streamtopology.jobs.connectors.sinks.manifest import (
     KEPT_ENTRIES,
@@ -34,6 +34,7 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     is_part,
     owner_text,
     refuse_another,
+    refuse_other_rows,
     unknown_batch,
 )
 from streamtopology.jobs.failpoints import passing
@@ -97,8 +98,7 @@ class FolderSink:
     def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         entry = self._entry(batch)
         if batch <= self._newest or entry.exists():
-            if is_another(self._place, batch, _content(entry), end) or self._was_left_out(batch, files):
-                raise another_batch(self._place, batch)
+            refuse_other_rows(self._place, batch, _content(entry), end, files, self._entered())
             return
         if not self._folder.joinpath(OWNER).exists():
             self._take_folder()  # the folder was deleted meanwhile
@@ -116,13 +116,6 @@ class FolderSink:
 
     def close(self) -> None:
         pass
-
-    def _was_left_out(self, batch: int, files: Sequence[Path]) -> bool:
-        """True for rows of a batch that the folder has no entry of, although it has of earlier and of later ones."""
-        if self._entry(batch).exists() or not any(known < batch for known in self._entered()):
-            return False
-        table = staged_table(files)
-        return table is not None and table.num_rows > 0
 
     def _take_folder(self) -> bool:
         """Become the owner; True if this sink is it already. Raises SinkError if another is."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.layouts import is_text
 from streamtopology.jobs.columnar.map_entries import lists_of
 from streamtopology.jobs.connectors.sinks import delta_types
 from streamtopology.jobs.connectors.sinks.delta import refusals
@@ -215,7 +216,7 @@ def kafka(sink: topology.Sink, schema: pa.Schema) -> Takes:
 
 def _is_no_text(kind: pa.DataType) -> bool:
     """False for text, which is sent as it is, in whatever encoding."""
-    return not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return not is_text(kind)
 
 
 def _columns_of_messages(schema: pa.Schema) -> Iterator[str]:

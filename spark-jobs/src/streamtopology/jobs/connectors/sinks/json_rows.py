@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.dictionaries import decoded
+from streamtopology.jobs.columnar.layouts import is_bytes, is_text
 from streamtopology.jobs.columnar.python_values import python_values
 
 # Rows that are written at a time: a column of Arrow's texts holds 2 GiB, and JSON may be six times as long as its row.
@@ -42,12 +43,6 @@ def map_names(column: pa.MapArray) -> pa.Array:
     return _names(column.keys)
 
 
-def is_bytes(kind: pa.DataType) -> bool:
-    """True for bytes, in whichever layout."""
-    is_view = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_view
-
-
 def _values(column: pa.Array) -> pa.Array:
     """JSON text of each value; NULL stays NULL."""
     kind = column.type
@@ -63,7 +58,7 @@ def _values(column: pa.Array) -> pa.Array:
         return _nested(column)
     if pa.types.is_floating(kind):
         return _floats(column.cast(pa.float32()) if pa.types.is_float16(kind) else column)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return _strings(column.cast(pa.string()))
     if is_bytes(kind):
         return _one_by_one(column.cast(pa.large_binary()), _base64)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from streamtopology.contract.format_number import FORMAT, check_format
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
 
 MANIFEST_FORMAT = 1
 MANIFEST = "_manifest"
@@ -68,6 +70,21 @@ def is_another(place: str, batch: int, entry: str | bytes | None, end: str | Non
     """
     known = _content(place, entry_name(batch), entry).get(_END) if end is not None and entry is not None else None
     return known is not None and known != end
+
+
+def refuse_other_rows(
+    place: str, batch: int, entry: bytes | None, end: str | None, files: Sequence[Path], entered: Collection[int]
+) -> None:
+    """Raise SinkError for a batch of a number that the sink is past, unless it is the one that was published.
+
+    `entry`: of this number, if there is one; `entered`: all numbers with one. A batch between them was published without rows.
+    """
+    if is_another(place, batch, entry, end):
+        raise another_batch(place, batch)
+    if batch not in entered and any(known < batch for known in entered):
+        table = staged_table(files)
+        if table is not None and table.num_rows:
+            raise another_batch(place, batch)
 
 
 def owner_text(writer: Writer, sink: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.dictionaries import decoded
-from streamtopology.jobs.connectors.sinks.json_rows import is_bytes, json_rows
+from streamtopology.jobs.columnar.layouts import is_bytes
+from streamtopology.jobs.connectors.sinks.json_rows import json_rows
 
 KEY, VALUE = "key", "value"
 

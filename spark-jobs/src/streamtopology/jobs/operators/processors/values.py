@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.layouts import is_bytes, is_list, is_text
 from streamtopology.jobs.columnar.python_values import python_values
-from streamtopology.jobs.operators.casting import is_bytes, is_text
 from streamtopology.jobs.operators.processors.spark_rows import row_class
 from streamtopology.jobs.operators.python_kept import loss
-from streamtopology.jobs.state.value_types import is_list, parts_of
+from streamtopology.jobs.state.value_types import parts_of
 
 # Of a value of this Python type, in a struct, Arrow makes another one without a word for such a leaf. (A datetime may have a
 # zone too much.) All else it keeps or refuses.

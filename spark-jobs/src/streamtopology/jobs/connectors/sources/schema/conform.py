@@ -11,6 +11,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.columnar.layouts import is_list, is_text
 from streamtopology.jobs.columnar.plain_types import plain, plain_type
 from streamtopology.jobs.connectors.sources.descriptors import SourceError
 from streamtopology.jobs.connectors.sources.schema.required_fields import all_nullable, declared_required, null_field
@@ -126,23 +127,19 @@ def check_texts(table: pa.Table, place: str) -> None:
 def _holds_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _holds_text(kind.value_type)
-    return _is_text(kind) or any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return is_text(kind) or any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _texts_in(values: pa.Array) -> Iterator[pa.Array]:
     """The arrays of texts in an array, at any depth."""
     kind = values.type
-    if _is_text(kind):
+    if is_text(kind):
         yield values
     elif pa.types.is_dictionary(kind):
         yield from _texts_in(values.dictionary)
     elif pa.types.is_map(kind):
         yield from chain(_texts_in(values.keys), _texts_in(values.items))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif is_list(kind):
         yield from _texts_in(values.values)
     elif pa.types.is_struct(kind):
         for index in range(kind.num_fields):

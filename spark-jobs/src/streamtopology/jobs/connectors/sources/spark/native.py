@@ -34,7 +34,7 @@ _NO_CONNECTOR = re.compile(r"DATA_SOURCE_NOT_|NoClassDefFoundError|ClassNotFound
 _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[.;]*$")
 
 
-def load(spark: SparkSession, source: Source, base_dir: Path, environ: Mapping[str, str] = os.environ) -> DataFrame:
+def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.environ, base_dir: Path = Path()) -> DataFrame:
     """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence.
 
     Options have the values of `environ` in place of its variables; the sentence does not. A function of the user's is in a file
