@@ -250,6 +250,13 @@ said(stopped=query.isActive, failure=query.exception())
 def broken(frame, number):
     raise ValueError(f"no batch {number}")
 
+twice = []
+for part in ("first", "again"):
+    query = (counts().writeStream.option("checkpointLocation", "of function").outputMode("update")
+             .foreachBatch(lambda frame, number: twice.append((number, frame.count()))).trigger(availableNow=True).start())
+    query.awaitTermination()
+said(twice=twice)
+
 spark.streams.resetTerminated()
 query = counts().writeStream.foreachBatch(broken).outputMode("update").trigger(availableNow=True).start()
 try:
@@ -276,6 +283,8 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert ["terminated", None] in answers["heard"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
     assert (answers["stopped"], answers["failure"]) == (False, None)
+    numbers = [number for number, _ in answers["twice"]]
+    assert numbers == sorted({*numbers}), "a run that has ended well does not give its last batch again"
     assert answers["kind"] == "StreamingQueryException"
     assert "ValueError: no batch 0 (job.py, line " in answers["text"]
     assert answers["same"]
