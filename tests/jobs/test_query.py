@@ -51,6 +51,9 @@ class FakeStream:
     def option(self, _name: str, _value: str) -> FakeStream:
         return self
 
+    def queryName(self, _name: str) -> FakeStream:
+        return self
+
     def trigger(self, **when: Any) -> FakeStream:
         self.triggers += when
         return self

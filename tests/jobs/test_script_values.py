@@ -44,6 +44,11 @@ def test_wrong_values_are_named_as_in_a_manifest(text: str, part: str) -> None:
         shape_of("job", text, {})
 
 
+def test_a_policy_that_is_none_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ManifestError, match="found 'nix', installed: auto"):
+        shape_of("job", None, {}, "nix")
+
+
 def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "classes.yml"
     file.write_text("name: big\n")

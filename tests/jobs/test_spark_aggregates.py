@@ -15,7 +15,7 @@ import pytest
 from support.spark_aggregates import CASES, DDL, DELAY, GATING, PAUSE, Batches, Case, as_texts, below, tables
 from support.stages import Flow, Loss, manifest
 
-FIXTURE = Path(__file__).parent / "formats" / "spark-aggregates.json"
+FIXTURE = Path(__file__).with_name("spark_aggregates.json")
 TESTS = Path(__file__).parents[1]
 
 

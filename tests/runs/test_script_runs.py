@@ -250,6 +250,13 @@ said(stopped=query.isActive, failure=query.exception())
 def broken(frame, number):
     raise ValueError(f"no batch {number}")
 
+twice = []
+for part in ("first", "again"):
+    query = (counts().writeStream.option("checkpointLocation", "of function").outputMode("update")
+             .foreachBatch(lambda frame, number: twice.append((number, frame.count()))).trigger(availableNow=True).start())
+    query.awaitTermination()
+said(twice=twice)
+
 spark.streams.resetTerminated()
 query = counts().writeStream.foreachBatch(broken).outputMode("update").trigger(availableNow=True).start()
 try:
@@ -276,6 +283,8 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert ["terminated", None] in answers["heard"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
     assert (answers["stopped"], answers["failure"]) == (False, None)
+    numbers = [number for number, _ in answers["twice"]]
+    assert numbers == sorted({*numbers}), "a run that has ended well does not give its last batch again"
     assert answers["kind"] == "StreamingQueryException"
     assert "ValueError: no batch 0 (job.py, line " in answers["text"]
     assert answers["same"]
@@ -352,6 +361,50 @@ said(users=spark.table("plain").count(), active=len(spark.streams.active))
     assert "collect_set(...) is not taken over yet; count, sum, avg, min and max are; so Spark runs" in ended.stderr
     assert said(ended)["users"] > 20
     assert said(ended)["active"] == 0
+
+
+def test_sinks_modes_and_queries_left_to_spark_do_as_on_spark(job: Job) -> None:
+    job.write("""
+counted = events().groupBy(F.col("user") % 3).count()
+query = (counted.writeStream.format("memory").queryName("thirds").outputMode("complete").trigger(availableNow=True).start())
+said(at_once=len(spark.table("thirds").columns))
+query.awaitTermination()
+said(thirds=spark.table("thirds").count(), counted=spark.table("thirds").groupBy().sum("count").first()[0])
+try:
+    counted.writeStream.format("json").outputMode("update").option("checkpointLocation", "refused").start("refused-rows")
+except Exception as error:
+    said(refused=error.getCondition())
+windows = events().withWatermark("at", "1 second").select(F.window("at", "1 minute").alias("minute")).groupBy("minute").count()
+windows.writeStream.format("noop").option("checkpointLocation", "windows").trigger(availableNow=True).start().awaitTermination()
+
+spark.conf.set("spark.sql.streaming.checkpointLocation", "checkpoints")
+for run in ("first", "second"):
+    seen = []
+    (counted.writeStream.outputMode("update").foreachBatch(lambda frame, number: seen.extend(frame.collect()))
+     .trigger(availableNow=True).start().awaitTermination())
+    said(**{run: len(seen)})
+
+spark.streams.resetTerminated()
+kept = events().select("user").writeStream.trigger(availableNow=True)
+kept.toTable("kept", format="parquet", path="kept", checkpointLocation="checkpoint")
+said(ended=spark.streams.awaitAnyTermination(120), kept=spark.table("kept").count())
+
+def broken(frame, number):
+    raise ValueError(f"no batch {number}")
+
+spark.streams.resetTerminated()
+events().select("user").writeStream.foreachBatch(broken).trigger(availableNow=True).start()
+spark.streams.awaitAnyTermination()
+""")
+    ended = job.run()
+    assert ended.returncode == 1
+    assert "ValueError: no batch 0" in ended.stderr
+    answers, rows = said(ended), 4 * 500 - sum(rows_without_user(job, number) for number in range(4))
+    assert (answers["at_once"], answers["thirds"], answers["counted"]) == (2, 3, rows)
+    assert answers["refused"] == "STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE"
+    assert "the column of its watermark is not among the rows that it groups" in ended.stderr
+    assert answers["first"] == answers["second"] > 0
+    assert (answers["ended"], answers["kept"]) == (True, rows)
 
 
 def test_sigterm_ends_a_script_after_its_batch(job: Job) -> None:

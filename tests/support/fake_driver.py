@@ -289,7 +289,7 @@ def _loads(topology: Topology, epoch: Epoch, rows: int) -> tuple[list[LoadReport
 
 
 def _report(name: str, instance: int, slot: int, rows: np.ndarray, cpu: float) -> LoadReport:
-    heavy = np.sort(np.argsort(-rows, kind="stable")[:100])
+    heavy = np.sort(np.argsort(-rows, kind="stable")[: min(100, np.count_nonzero(rows))])
     light = rows.copy()
     light[heavy] = 0
     busy = float(rows.sum()) / (RATE * cpu)

@@ -58,7 +58,7 @@ class SparkStream:
         return self
 
     dataSource = readStream = writeStream = property(_same)  # noqa: N815 - Spark's names
-    format = load = trigger = _same
+    format = load = trigger = queryName = _same  # noqa: N815 - Spark's names
 
     def _run(self) -> None:
         try:

@@ -63,6 +63,10 @@ class _Calls:
         if kind is None or call.isDistinct():
             distinct = "DISTINCT " if call.isDistinct() else ""
             raise NotCut(f"{function.prettyName()}({distinct}...) is not taken over yet; count, sum, avg, min and max are")
+        if kind == "sum" and function.prettyName() != "sum":
+            raise NotCut(f"{function.prettyName()}(...) is not taken over yet: it gives NULL where a sum is too large")
+        if kind == "sum" and self.spark.conf.get("spark.sql.ansi.enabled") == "false":
+            raise NotCut("sum(...) is not taken over with spark.sql.ansi.enabled: false, where a sum that is too large wraps")
         value = self._value(function, call.filter())
         column = f"value_{len(self.met)}"
         if value is not None:
@@ -106,6 +110,8 @@ def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
         options["groupBy"] = others
     closing = next((group for group in groups if group.closes), None)
     if closing is not None:
+        if watermark is None:
+            raise NotCut("the column of its watermark is not among the rows that it groups; keep it in the select")
         options["closes"] = closing.names[-1]
     if closing is not None or output_mode != "update":
         options["emit"] = _EMITS[output_mode]

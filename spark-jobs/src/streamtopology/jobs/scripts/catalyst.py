@@ -142,9 +142,8 @@ def fields_of(kind: Any) -> StructType:
 
 def check_streaming(frame: DataFrame, output_mode: str) -> None:
     """Raise Spark's AnalysisException for a plan that its own streaming query would refuse in this output mode."""
-    sql = _jvm(frame.sparkSession).org.apache.spark.sql
-    mode = sql.catalyst.streaming.InternalOutputModes.apply(output_mode)
-    sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan_of(frame), mode)
+    analysis = _jvm(frame.sparkSession).org.apache.spark.sql.catalyst.analysis
+    analysis.UnsupportedOperationChecker.checkForStreaming(plan_of(frame), _mode(frame.sparkSession, output_mode))
 
 
 def interval_seconds(spark: SparkSession, text: str) -> float:
@@ -152,8 +151,10 @@ def interval_seconds(spark: SparkSession, text: str) -> float:
     return _jvm(spark).org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs() / 1000
 
 
-def stream_sink(frame: DataFrame, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
-    """Spark's own sink of a stream of such rows, for `add_batch`. Raises Spark's error if the format has none."""
+def stream_sink(
+    frame: DataFrame, format: str, options: Mapping[str, str], partition_by: Sequence[str], output_mode: str
+) -> Any:
+    """Spark's own sink of a stream of such rows, for `add_batch`. Raises Spark's error if the format has none in this mode."""
     spark = frame.sparkSession
     jvm = _jvm(spark)
     given = jvm.java.util.HashMap()
@@ -164,12 +165,16 @@ def stream_sink(frame: DataFrame, format: str, options: Mapping[str, str], parti
         cast(Any, spark)._jsparkSession, format, _sequence(spark, ()), none, _sequence(spark, partition_by), none,
         jvm.PythonUtils.toScalaMap(given), none, none,
     )  # fmt: skip
-    return source.createSink(jvm.org.apache.spark.sql.streaming.OutputMode.Append(), cast(Any, frame)._jdf.schema())
+    return source.createSink(_mode(spark, output_mode), cast(Any, frame)._jdf.schema())
 
 
 def add_batch(sink: Any, batch: int, frame: DataFrame) -> None:
     """Write a batch. A sink of files leaves out a batch that it has."""
     sink.addBatch(batch, cast(Any, frame)._jdf)
+
+
+def _mode(spark: SparkSession, output_mode: str) -> Any:
+    return _jvm(spark).org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(output_mode)
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -14,18 +14,17 @@ from streamtopology.topology import API_VERSION, KIND, Topology, parse, read_yam
 _MOST = 4
 
 
-def shape_of(name: str, executors: str | None, conf: Mapping[str, str]) -> Topology:
+def shape_of(name: str, executors: str | None, conf: Mapping[str, str], policy: str | None = None) -> Topology:
     """A topology `name` with these executors, whose operators do not count. Raises WrongUse, ManifestError."""
+    grouping = {"policy": policy or "mixed", "key": ["value"]}
     spec = {
         "sources": [{"name": "rows", "format": "rate"}],
-        "operators": [
-            {"name": "none", "inputs": ["rows"], "grouping": {"policy": "shuffle"}, "run": "map", "with": {"select": ["*"]}}
-        ],
+        "operators": [{"name": "none", "inputs": ["rows"], "grouping": grouping, "run": "count"}],
         "sinks": [{"name": "nowhere", "input": "none", "format": "console"}],
         "executors": _classes(executors),
         "sparkConf": dict(conf),
     }
-    return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}, "--executors")
+    return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}, "the command line")
 
 
 def _classes(text: str | None) -> list[Any]:

@@ -52,7 +52,7 @@ class Launch:
 
 def run_script(launch: Launch) -> int:
     """Run the script to its end; returns its exit code. What it raises is printed as Python does."""
-    shape = shape_of(name_of(launch.script.stem), launch.executors, launch.conf)
+    shape = shape_of(name_of(launch.script.stem), launch.executors, launch.conf, launch.policy)
     slots = executor_slots(shape)
     try:
         refuse_too_many(len(slots), machine_bytes())

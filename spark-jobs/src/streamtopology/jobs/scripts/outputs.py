@@ -28,9 +28,9 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
     if format_ == "console":
         return _Console(asked)
     if format_ == "memory":
-        return _Memory(asked.name or "memory")
+        return _Memory(asked, rows)
     try:
-        sink = catalyst.stream_sink(rows, format_, options, asked.partition_by)
+        sink = catalyst.stream_sink(rows, format_, options, asked.partition_by, asked.output_mode)
     except UnsupportedOperationException:
         return lambda frame, batch: _written(frame, format_, asked)
     return lambda frame, batch: catalyst.add_batch(sink, batch, frame)
@@ -53,12 +53,14 @@ class _Console:
 
 
 class _Memory:
-    """All rows so far, as the temporary view of the query's name."""
+    """All rows so far, in mode complete the last result, as the temporary view of the query's name. It is there at once."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, asked: WriterSettings, rows: DataFrame) -> None:
+        self._name = asked.name or "memory"
+        self._keeps = asked.output_mode.lower() != "complete"
         self._tables: list[pa.Table] = []
+        rows.createOrReplaceTempView(self._name)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        self._tables.append(frame.toArrow())
+        self._tables = [*(self._tables if self._keeps else []), frame.toArrow()]
         frame.sparkSession.createDataFrame(pa.concat_tables(self._tables)).createOrReplaceTempView(self._name)

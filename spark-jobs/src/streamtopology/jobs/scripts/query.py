@@ -204,7 +204,7 @@ class Queries:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running: list[StreamingQuery] = []
-        self._failures: list[TopologyStream] = []
+        self._failures: list[StreamingQuery] = []
         self._have_ended = False
         self.listeners: dict[StreamingQueryListener, StreamingQueryListener] = {}
         """Those of the script, each with what hears of Spark's queries for it."""
@@ -227,6 +227,7 @@ class Queries:
             for query in [query for query in self._running if not isinstance(query, TopologyStream) and not query.isActive]:
                 self._running.remove(query)
                 self._have_ended = True
+                self._failures += [query] if query.exception() is not None else []
             return list(self._running)
 
     def forget_ended(self) -> None:
@@ -238,7 +239,7 @@ class Queries:
     def await_any(self, timeout: float) -> bool:
         """Wait until a query has ended since `forget_ended`, for `timeout` seconds at most. Returns whether one has.
 
-        Raises the failure of a topology.
+        Raises the failure of a query.
         """
         self.active()
         with self._changed:

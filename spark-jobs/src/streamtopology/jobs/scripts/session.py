@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -167,7 +168,7 @@ class ScriptSession:
         given = asked.option("checkpointLocation")
         conf = self._cluster.spark.conf
         if given is None and (root := conf.get("spark.sql.streaming.checkpointLocation", None)):
-            given = f"{root}/{name}"
+            given = f"{root}/{asked.name or uuid.uuid4()}"
         if given is None:
             if asked.format not in _WITHOUT_CHECKPOINT:
                 raise NotCut("it has no checkpointLocation")

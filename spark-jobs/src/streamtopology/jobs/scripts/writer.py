@@ -99,3 +99,8 @@ class ScriptWriter(DataStreamWriter):
             query = super().start(path)
             self._started(query)
         return query
+
+    def toTable(self, tableName: str, *arguments: Any, **options: Any) -> StreamingQuery:
+        query = super().toTable(tableName, *arguments, **options)
+        self._started(query)
+        return query
