@@ -191,6 +191,43 @@ started("running", events().groupBy("user", "page").count(), "update")
 NAMES = ("appended", "updated", "by_window", "whole", "running")
 
 
+GROUPS = """
+def followed(key, frames, state):
+    import pandas as pd
+    if state.hasTimedOut:
+        yield pd.DataFrame({"user": [key[0]], "pages": [state.get[0]], "landing": [state.get[1]]})
+        state.remove()
+        return
+    pages, landing = state.getOption or (0, None)
+    newest = state.getCurrentWatermarkMs()
+    for frame in frames:
+        pages += len(frame)
+        landing = min(filter(None, [landing, frame["page"].min()]))
+        newest = max(newest, int(frame["ms"].max()))
+    state.update((pages, landing))
+    state.setTimeoutTimestamp(newest + 30_000)
+
+followed_users = events().withWatermark("at", "10 seconds").groupBy("user").applyInPandasWithState(
+    followed, "user bigint, pages bigint, landing string", "pages bigint, landing string", "update", "EventTimeTimeout")
+
+def write(frame, number):
+    frame.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(f"{sys.argv[1]}/batch={number}")
+
+query = (followed_users.writeStream.outputMode("update").option("checkpointLocation", sys.argv[1] + "-checkpoint")
+         .foreachBatch(write).trigger(availableNow=True).start())
+query.awaitTermination()
+"""
+
+
+def test_functions_with_a_group_state_emit_what_spark_emits_batch_by_batch(job: Job) -> None:
+    job.write(GROUPS)
+    ended = job.run("ours", "--strict")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    job.run_by_spark("sparks")
+    assert len(emitted(job.folder / "sparks")) > 20
+    assert emitted(job.folder / "ours") == emitted(job.folder / "sparks")
+
+
 def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
     job.write(AGGREGATES)
     ended = job.run("ours", "--strict")

@@ -108,7 +108,7 @@ class Calls:
         self, processor: StatefulProcessor, handle: Handle, times: TimerValues, form: RowForm, key: Sequence[str]
     ) -> None:
         self._processor, self._handle, self._times, self._form, self._key = processor, handle, times, form, key
-        self._users: Any = getattr(processor, "function", type(processor))  # the code of the user's, for sentences
+        self._users: Any = getattr(processor, "function_of_groups", type(processor))  # the code of the user's, for sentences
 
     def with_rows(self, what: str, rows: pa.RecordBatch, slots: np.ndarray, state: KeyedState, tries: int, cost: int) -> Called:
         """Call the method `what` of the processor for each key with its rows. slots: int64[n], of the key of each row.

@@ -38,7 +38,7 @@ class GroupStateProcessor(StatefulProcessor):
     def __init__(
         self, function: Function, state: str, columns: Sequence[str], output: Sequence[str], timeout: str, has_watermark: bool
     ) -> None:
-        self.function = function
+        self.function_of_groups = function
         self._schema, self._columns, self._output = state, columns, output
         self._timeout, self._has_watermark = timeout, has_watermark
 
@@ -68,9 +68,9 @@ class GroupStateProcessor(StatefulProcessor):
             keyAsUnsafe=b"",
             valueSchema=None,  # pyright: ignore[reportArgumentType] - it is for the way to the JVM
         )
-        given = self.function(key, rows, state)
+        given = self.function_of_groups(key, rows, state)
         if isinstance(given, pandas.DataFrame):
-            raise TypeError(f"{self.function.__name__} returns a DataFrame; yield it, or return a list of frames")
+            raise TypeError(f"{self.function_of_groups.__name__} returns a DataFrame; yield it, or return a list of frames")
         yield from map(self._named, given)
         self._keep(state)
 
