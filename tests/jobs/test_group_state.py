@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from tests.jobs.test_stateful_processors import Store
+from support.processor_store import Store
 
 from streamtopology.jobs.operators.base import BadTuple
 from streamtopology.jobs.operators.processors.group_state import GroupStateProcessor, time_mode_of

@@ -22,7 +22,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     """The part that a node `TransformWithStateInPySpark` becomes. Raises NotCut."""
     if node.hasInitialState():
         raise NotCut("transformWithState has an initialState, which is not taken over yet")
-    rows = _Rows.below(node.child(), node.groupingAttributesLen())
+    output = list(catalyst.elements(node.child().output()))
+    rows = _Rows.below(node.child(), output[: node.groupingAttributesLen()], output[node.groupingAttributesLen() :])
     processor = _function(node, spark).__self__._stateful_processor
     mode = node.timeMode().toString().replace("NoTime", "None")
     form = "pandas" if "pandas" in node.userFacingDataType().toString() else "rows"
@@ -31,7 +32,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
 
 def part_of_groups(node: Node, spark: SparkSession) -> Part:
     """The part that a node `FlatMapGroupsInPandasWithState` becomes: applyInPandasWithState. Raises NotCut."""
-    rows = _Rows.below(node.child(), node.groupingAttributes().size())
+    columns = catalyst.children(node.functionExpr())
+    rows = _Rows.below(node.child(), list(catalyst.elements(node.groupingAttributes())), columns)
     function, timeout = _function(node, spark), node.timeout().toString().replace("$", "")
     state = _ddl(catalyst.fields_of(node.stateType()))
     names = [column.name() for column in rows.columns], [column.name() for column in catalyst.elements(node.output())]
@@ -49,9 +51,8 @@ class _Rows:
     watermark: Watermarked | None
 
     @staticmethod
-    def below(plan: Node, of_key: int) -> _Rows:
-        output = list(catalyst.elements(plan.output()))
-        return _Rows(plan, output[:of_key], output[of_key:], watermark_below(plan, output[of_key:]))
+    def below(plan: Node, key: list[Node], columns: list[Node]) -> _Rows:
+        return _Rows(plan, key, columns, watermark_below(plan, columns))
 
 
 def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Rows, time_mode: str, form: str) -> Part:

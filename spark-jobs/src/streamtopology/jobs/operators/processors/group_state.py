@@ -50,7 +50,7 @@ class GroupStateProcessor(StatefulProcessor):
         return self._called(key, rows, timerValues, has_timed_out=False)
 
     def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo) -> Iterator[Any]:
-        return self._called(key, [pandas.DataFrame(columns=list(self._columns))], timerValues, has_timed_out=True)
+        return self._called(key, [pandas.DataFrame(columns=pandas.Index(self._columns))], timerValues, has_timed_out=True)
 
     def _called(self, key: Any, rows: Iterable[Any], times: TimerValues, *, has_timed_out: bool) -> Iterator[Any]:
         value: Any = self._value.get() if self._value.exists() else None
