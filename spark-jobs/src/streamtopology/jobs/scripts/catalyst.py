@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from py4j.java_gateway import is_instance_of
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -109,6 +110,21 @@ def cast_to(expression: Node, kind: Any, spark: SparkSession) -> Node:
 def same(one: Node, other: Node) -> bool:
     """True for an attribute and itself further up or down."""
     return one.exprId().equals(other.exprId())
+
+
+def is_replaceable(expression: Node, spark: SparkSession) -> bool:
+    """True for an expression that Spark's optimizer writes as others, its `replacement`."""
+    name = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
+    return bool(is_instance_of(spark.sparkContext._gateway, expression, name))
+
+
+def filters_pushed(plan: Node, spark: SparkSession) -> Node:
+    """The plan with its filters as far down as Spark's optimizer puts each of them, without aliases of frames."""
+    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    before, plan = None, rules.analysis.EliminateSubqueryAliases.apply(plan)
+    while before is None or not plan.fastEquals(before):
+        before, plan = plan, rules.optimizer.PushPredicateThroughNonJoin.apply(plan)
+    return plan
 
 
 def has_watermark(attribute: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.scripts import catalyst
@@ -58,14 +58,16 @@ class Cut:
         return catalyst.in_place_of(self.path, self.part.stand_in(rows), rows.sparkSession)
 
 
-def watermark_below(plan: Node, columns: Sequence[Node]) -> Watermarked | None:
+def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) -> Watermarked | None:
     """The watermark of the rows that a stateful node reads, if its column is among theirs; None if there is none.
 
-    Raises NotCut if there are several, or rows may be dropped above it.
+    Raises NotCut if there are several, or rows may be dropped above it. A filter of other columns drops its rows
+    before the watermark sees them: so Spark's optimizer has it.
     """
-    marks = [node for node in catalyst.nodes(plan) if catalyst.kind(node) == _MARK]
-    if not marks:
+    if not any(catalyst.kind(node) == _MARK for node in catalyst.nodes(plan)):
         return None
+    plan = catalyst.filters_pushed(plan, spark)
+    marks = [node for node in catalyst.nodes(plan) if catalyst.kind(node) == _MARK]
     if len(marks) > 1:
         raise NotCut("it has several watermarks, and a topology of a script has one")
     node, time = plan, marks[0].eventTime()
@@ -73,7 +75,7 @@ def watermark_below(plan: Node, columns: Sequence[Node]) -> Watermarked | None:
         if catalyst.kind(node) not in _KEEPING and not _drops_no_times(node, time):
             raise NotCut(
                 f"{catalyst.kind(node)} stands between withWatermark and its stateful operator, and may drop rows that the "
-                "watermark follows; call withWatermark last before groupBy"
+                "watermark follows; call withWatermark behind it"
             )
         (node,) = catalyst.children(node)
     attribute = next((column for column in columns if catalyst.same(column, time)), None)
