@@ -434,6 +434,20 @@ kept = events().select("user").writeStream.trigger(availableNow=True)
 kept.toTable("kept", format="parquet", path="kept", checkpointLocation="checkpoint")
 said(ended=spark.streams.awaitAnyTermination(120), kept=spark.table("kept").count())
 
+class Filing:
+    def open(self, partition, batch):
+        self.place, self.rows = f"{folder}/{batch}-{partition}.jsonl", []
+        return True
+
+    def process(self, row):
+        self.rows.append(json.dumps(row.asDict()))
+
+    def close(self, error):
+        open(self.place, "w").write("\\n".join(self.rows))
+
+os.mkdir(folder := f"{os.getcwd()}/filed")
+counts().writeStream.outputMode("update").foreach(Filing()).trigger(availableNow=True).start().awaitTermination()
+
 def broken(frame, number):
     raise ValueError(f"no batch {number}")
 
@@ -450,6 +464,10 @@ spark.streams.awaitAnyTermination()
     assert "the column of its watermark is not among the rows that it groups" in ended.stderr
     assert answers["first"] == answers["second"] > 0
     assert (answers["ended"], answers["kept"]) == (True, rows)
+    filed = [json.loads(line) for file in (job.folder / "filed").iterdir() for line in file.read_text().splitlines()]
+    assert Counter(row["user"] for row in filed).total() == sum(
+        len(pq.read_table(file)["user"].drop_null().unique()) for file in (job.folder / "data").iterdir()
+    )
 
 
 def test_sigterm_ends_a_script_after_its_batch(job: Job) -> None:

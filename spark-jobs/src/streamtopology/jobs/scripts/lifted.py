@@ -18,7 +18,10 @@ _LONGEST_NAME = 40
 
 @dataclass
 class WriterSettings:
-    """What a script has asked of its DataStreamWriter before `start`. trigger: of processingTime the seconds."""
+    """What a script has asked of its DataStreamWriter before `start`.
+
+    trigger: of processingTime the seconds. function: of `foreachBatch`. row_writer: of `foreach`.
+    """
 
     output_mode: str = "append"
     format: str | None = None
@@ -27,6 +30,7 @@ class WriterSettings:
     trigger: dict[str, Any] = field(default_factory=dict[str, Any])
     partition_by: tuple[str, ...] = ()
     function: Any = None
+    row_writer: Any = None
 
     def option(self, name: str) -> str | None:
         """The value of an option, whose name has no case in Spark."""

@@ -42,7 +42,7 @@ from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.view.live_view import View
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
-_WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
+_WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
 
 class ScriptSession:
