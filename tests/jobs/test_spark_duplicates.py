@@ -25,6 +25,7 @@ def here(work: Path, case: Case, seed: int) -> list[list[list[str]]]:
     rng = random.Random(seed)
     watermarks = {"s": {"column": "at", "delay": f"{DELAY}s"}} if case.watermark else {}
     flow = Flow(work, manifest([case.operator], {"s": DDL}, watermarks=watermarks))
+    flow.slots = (0,)  # one executor reads all rows, in their order, as Spark does
     for number, table in enumerate(tables(seed)):
         if number == PAUSE:
             flow.silence()
