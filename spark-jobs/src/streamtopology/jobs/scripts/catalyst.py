@@ -62,6 +62,12 @@ def project(spark: SparkSession, expressions: Sequence[Node], plan: Node) -> Nod
     return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, expressions), plan)
 
 
+def grouped(spark: SparkSession, plan: Node) -> Node:
+    """A node `Aggregate` whose rows are the plan's, each once."""
+    logical, output = _jvm(spark).org.apache.spark.sql.catalyst.plans.logical, plan.output()
+    return logical.Aggregate(output, output, plan, _none(spark))
+
+
 def named(spark: SparkSession, expression: Node, name: str, like: Node | None = None) -> Node:
     """The expression under a name: in the place of the attribute `like`, or a new one."""
     expressions = _jvm(spark).org.apache.spark.sql.catalyst.expressions
