@@ -195,8 +195,16 @@ started("spread", pages.agg(
     F.array_sort(F.collect_set("page")), F.size(F.collect_list(F.struct("page", "x"))), F.count_if(F.col("page") == "a"),
     F.bool_or(F.col("page") == "b"), F.first("user"), F.last(F.lit(None).cast("int")),
     F.approx_count_distinct("page")), "append")
+seen = (events().where("page <> 'b'").withWatermark("at", "10 seconds")
+        .select(F.col("user").alias("seer"), F.col("at").alias("seen"), F.col("ms").alias("then"), "page"))
+pairs = (timed.where("page = 'b'").join(seen, F.expr(
+    "user = seer and seen between at - interval 3 seconds and at + interval '8' second and ms % 2 = then % 2")))
+started("paired", pairs.where("user < 60").select("at", "seen", "ms", "then", "user", seen["page"], "price"), "append")
+twice = events().select(F.col("user").alias("seer"), F.col("at").alias("again"), F.col("ms").alias("later"))
+twice = twice.withWatermark("again", "1 minute").where("later % 3 = 0")
+started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 """
-NAMES = ("appended", "updated", "by_window", "whole", "running", "spread")
+NAMES = ("appended", "updated", "by_window", "whole", "running", "spread", "paired", "same")
 
 
 GROUPS = """

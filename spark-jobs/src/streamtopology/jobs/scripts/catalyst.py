@@ -62,6 +62,11 @@ def project(spark: SparkSession, expressions: Sequence[Node], plan: Node) -> Nod
     return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, expressions), plan)
 
 
+def filtered(spark: SparkSession, condition: Node, plan: Node) -> Node:
+    """A node `Filter`."""
+    return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Filter(condition, plan)
+
+
 def grouped(spark: SparkSession, plan: Node) -> Node:
     """A node `Aggregate` whose rows are the plan's, each once."""
     logical, output = _jvm(spark).org.apache.spark.sql.catalyst.plans.logical, plan.output()
@@ -149,6 +154,18 @@ def delay_seconds(watermark: Node) -> float:
     """The delay of a node `EventTimeWatermark`."""
     (delay,) = [attribute for attribute in elements(watermark.output()) if has_watermark(attribute)][:1]
     return delay.metadata().getLong(_WATERMARK_MILLIS) / 1000
+
+
+def seconds_of(interval: Node) -> float | None:
+    """The length of a constant interval of days and less; None for any other expression."""
+    if not interval.foldable():
+        return None
+    length = interval.eval(None)
+    if isinstance(length, int):
+        return length / 1e6
+    if length is None or not hasattr(length, "months") or length.months != 0:
+        return None
+    return length.days * 86_400 + length.microseconds / 1e6
 
 
 def python_function(spark: SparkSession, function: Node) -> Any:

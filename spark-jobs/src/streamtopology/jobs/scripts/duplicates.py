@@ -1,7 +1,7 @@
 """dropDuplicates() and dropDuplicatesWithinWatermark() of a script as an operator.
 
-Columns below the cut have names of ours, since a frame may have two of one name. Nested columns that are compared come once more,
-as texts that are equal where they are.
+Columns below the cut have names of ours, since a frame may have two of one name. Nested columns that are compared come once
+more, as texts that are equal where they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from streamtopology.jobs.connectors.sources.spark.native import types_in
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import Input, NotCut, Part, Watermarked, watermark_below
 from streamtopology.topology import format_duration
 
 
@@ -65,8 +65,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         ]
         return catalyst.project(spark, made, plan)
 
-    below = catalyst.frame_of(spark, child).select(*columns)
-    return Part("deduplicate", "deduplicate", options, tuple(key), below, watermark, stand_in)
+    below = Input(catalyst.frame_of(spark, child).select(*columns), watermark)
+    return Part("deduplicate", "deduplicate", options, tuple(key), (below,), stand_in)
 
 
 def _name(place: int) -> str:

@@ -31,8 +31,17 @@ class Watermarked:
 
 
 @dataclass(frozen=True)
+class Input:
+    """Rows below a stateful node, which become the source `name`."""
+
+    rows: DataFrame
+    watermark: Watermarked | None
+    name: str = "input"
+
+
+@dataclass(frozen=True)
 class Part:
-    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `below` by their `key`.
+    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `inputs` by their `key`.
 
     stand_in: the plan that has the node's output, on a frame of the operator's rows.
     """
@@ -41,8 +50,7 @@ class Part:
     run: str
     options: dict[str, Any]
     key: tuple[str, ...]
-    below: DataFrame
-    watermark: Watermarked | None
+    inputs: tuple[Input, ...]
     stand_in: Callable[[DataFrame], Node]
 
 
