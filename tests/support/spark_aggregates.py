@@ -83,7 +83,15 @@ CALLS: Mapping[str, str] = {
     "sum(big)": "sum(big)",
     "mean(big)": "avg(big)",
     "max(big)": "max(big)",
+    "stddev(n)": "stddev(n)",
+    "variance(x)": "variance(x)",
+    "var_pop(small)": "var_pop(small)",
+    "stddev_pop(price)": "stddev_pop(price)",
+    "collect_list(name)": "collect_list(name)",
+    "collect_set(day)": "collect_set(day)",
 }
+# Result columns whose last digits depend on the order of the tuples.
+_ROUNDED = {f"a{place}" for place, call in enumerate(CALLS) if call.startswith(("stddev", "var"))}
 # Batch -> its rows, each as texts, sorted; batches without rows are left out.
 Batches = dict[int, list[list[str]]]
 
@@ -209,13 +217,18 @@ def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
 
 
 def as_texts(table: pa.Table) -> list[list[str]]:
-    columns = [[_text(value) for value in column.to_pylist()] for column in table.columns]
+    columns = [
+        [f"{value:.9g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
+        for name in table.column_names
+    ]
     return sorted(map(list, zip(*columns, strict=True)))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return repr(value + 0.0)  # -0.0 is 0.0
+    if isinstance(value, list):  # in any order
+        return str(sorted(map(_text, value)))
     return str(value.astimezone(UTC)) if isinstance(value, datetime) else str(value)
 
 

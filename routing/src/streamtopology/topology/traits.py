@@ -30,7 +30,7 @@ class Traits:
 
 BUILTINS: Mapping[str, Traits] = {
     "count": Traits(stateful=True, combinable=True, max_inputs=None, summary="tuples per key"),
-    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max, count per key"),
+    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max, count and more per key"),
     "top-k": Traits(stateful=True, combinable=True, max_inputs=None, summary="the k ids with the largest values per key"),
     "quantiles": Traits(stateful=True, combinable=True, max_inputs=None, summary="quantiles of a column per key"),
     "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),

@@ -47,7 +47,9 @@ class Deduplicate(Operator):
         first, *others = inputs
         for other in others:
             if not inputs[first].equals(inputs[other]):
-                raise OptionError(f"inputs {first!r} and {other!r} have other columns; give each a map that makes them the same")
+                raise OptionError(
+                    f"inputs {first!r} and {other!r} have other columns; give each a map that makes them the same"
+                )
         keys = key_schema(inputs, key, self.renamed_keys)
         if self._time is not None:
             check_time_column(self._time.name, require_column(inputs, self._time.name, first).type)

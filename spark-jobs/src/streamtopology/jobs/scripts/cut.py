@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from streamtopology.jobs.scripts import aggregates, catalyst, duplicates, processors
+from streamtopology.jobs.scripts import aggregates, catalyst, duplicates, joins, processors
 from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 
@@ -58,6 +58,8 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
         return Cut(aggregates.part_of(catalyst.grouped(spark, node.child()), spark, output_mode), tuple(path))
     if catalyst.kind(node) in ("Deduplicate", "DeduplicateWithinWatermark"):
         return Cut(duplicates.part_of(node, spark), tuple(path))
+    if catalyst.kind(node) == "Join":
+        return Cut(joins.part_of(node, spark), tuple(path))
     raise NotCut(f"{names[0]} is not taken over yet")
 
 

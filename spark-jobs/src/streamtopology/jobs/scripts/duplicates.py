@@ -1,7 +1,7 @@
 """dropDuplicates() and dropDuplicatesWithinWatermark() of a script as an operator.
 
-Columns below the cut have names of ours, since a frame may have two of one name. Nested columns that are compared come once more,
-as texts that are equal where they are.
+Columns below the cut have names of ours, since a frame may have two of one name. Nested columns that are compared come once
+more, as texts that are equal where they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from streamtopology.jobs.connectors.sources.spark.native import types_in
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import Input, NotCut, Part, Watermarked, watermark_below
 from streamtopology.topology import format_duration
 
 
@@ -50,7 +50,7 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         key.append(name)
     if not key:
         raise NotCut("dropDuplicates compares no columns")
-    watermark = _watermark(child, output)
+    watermark = _watermark(child, output, spark)
     options: dict[str, Any] = {} if watermark is None else {"time": watermark.column}
     if catalyst.kind(node) == "DeduplicateWithinWatermark":
         if watermark is None:
@@ -65,8 +65,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         ]
         return catalyst.project(spark, made, plan)
 
-    below = catalyst.frame_of(spark, child).select(*columns)
-    return Part("deduplicate", "deduplicate", options, tuple(key), below, watermark, stand_in)
+    below = Input(catalyst.frame_of(spark, child).select(*columns), watermark)
+    return Part("deduplicate", "deduplicate", options, tuple(key), (below,), stand_in)
 
 
 def _name(place: int) -> str:
@@ -77,10 +77,10 @@ def _place_of(attribute: Node, output: list[Node]) -> int:
     return next(place for place, column in enumerate(output) if catalyst.same(column, attribute))
 
 
-def _watermark(child: Node, output: list[Node]) -> Watermarked | None:
+def _watermark(child: Node, output: list[Node], spark: SparkSession) -> Watermarked | None:
     """The watermark, by which rows are late, of the column as it is called below; None if no column has one."""
     timed = [column for column in output if catalyst.has_watermark(column)]
-    found = watermark_below(child, timed)
+    found = watermark_below(child, timed, spark)
     if found is None and not timed:
         return None
     if found is None or not all(catalyst.same(column, found.attribute) for column in timed):
@@ -95,7 +95,9 @@ def _as_text(value: Column, kind: DataType) -> Column:
         text = reduce(F.concat, parts, F.lit("("))
     elif isinstance(kind, ArrayType):
         element = kind.elementType
-        text = F.concat(F.size(value).cast("string"), F.lit("["), F.array_join(F.transform(value, lambda e: _as_text(e, element)), ""))
+        text = F.concat(
+            F.size(value).cast("string"), F.lit("["), F.array_join(F.transform(value, lambda e: _as_text(e, element)), "")
+        )
     else:
         plain = _plain_text(value, kind)
         text = F.concat(F.length(plain).cast("string"), F.lit(":"), plain)
