@@ -207,6 +207,39 @@ started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at"
 """
 NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "paired", "same")
 
+DUPLICATES = """
+timed = events().withWatermark("at", "10 seconds")
+visited = timed.select("at", F.array("page", F.lower("page")).alias("pages"),
+                       F.struct("page", (F.col("ms") % 3).cast("double").alias("x")).alias("of"))
+named = spark.createDataFrame([(n, f"u{n}", n % 4) for n in range(60)], "user bigint, name string, ms bigint")
+
+def started(name, frame, mode="append"):
+    def write(rows, number):
+        place = f"{sys.argv[1]}/{name}/batch={number}"
+        rows.withColumn("batch", F.lit(number)).coalesce(1).write.mode("overwrite").parquet(place)
+    query = (frame.writeStream.outputMode(mode).option("checkpointLocation", f"{sys.argv[1]}/checkpoint-{name}")
+             .foreachBatch(write).trigger(availableNow=True).start())
+    query.awaitTermination()
+
+started("users", events().dropDuplicates(["user"]).select("user", "page", "ms"))
+started("behind", timed.dropDuplicates(["user", "page"]).where("page <> 'a'"), "update")
+started("times", timed.select("user", "at").distinct())
+started("within", timed.dropDuplicatesWithinWatermark(["user"]))
+visits = events()
+joined = visits.join(named, "user").withWatermark("at", "10 seconds")
+started("two_names", joined.dropDuplicatesWithinWatermark(["name"]).select(
+    "user", "name", visits["ms"].alias("one"), named["ms"].alias("other")))
+started("nested", visited.dropDuplicates(["pages", "of"]))
+events().createOrReplaceTempView("visits")
+started("sql", spark.sql("SELECT DISTINCT page, user % 5 AS fifth FROM visits"), "update")
+odd = events().select("user", "user", F.lit(None).alias("column_0"), F.expr("map(page, ms)").alias("m"),
+                      F.col("ms").cast("decimal(20,3)").alias("a b.`c"), F.col("page").cast("binary").alias("raw"),
+                      F.expr("at::timestamp_ntz").alias("ntz"), F.expr("interval '1' hour * (user % 3)").alias("span"),
+                      F.expr("array(struct(at, cast(user as int) as u))").alias("deep"), F.expr("date(at)").alias("day"))
+started("odd", odd.dropDuplicates(["a b.`c", "raw", "deep", "span"]).drop("user"))
+"""
+FREE_OF_DUPLICATES = ("users", "behind", "times", "within", "two_names", "nested", "sql", "odd")
+
 
 GROUPS = """
 def followed(key, frames, state):
@@ -257,6 +290,18 @@ def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
         if name in ("whole", "top"):  # the end of the input is a batch here, and its rows come once more
             ours = Counter({row: count for row, count in ours.items() if not row.endswith("'batch': 4}")})
         assert ours == sparks, name
+
+
+def test_a_script_without_duplicates_equals_sparks_batch_by_batch(job: Job) -> None:
+    """Of any columns, of odd and of equal names."""
+    job.write(DUPLICATES)
+    ended = job.run("ours", "--strict")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    job.run_by_spark("sparks")
+    for name in FREE_OF_DUPLICATES:
+        sparks = emitted(job.folder / "sparks" / name)
+        assert len(sparks) >= 3, name
+        assert emitted(job.folder / "ours" / name) == sparks, name
 
 
 @pytest.mark.smoke
@@ -363,7 +408,7 @@ visits = dict(statefulProcessor=Visits(), outputMode="Update", timeMode="EventTi
               outputStructType="user bigint, pages bigint, landing string")
 named("stateless", events().select("user"))
 named("aggregate", events().groupBy("user").agg(F.max_by("page", "ms")), mode="update")
-named("deduplicated", timed.dropDuplicatesWithinWatermark(["user"]))
+named("deduplicated", timed.withColumnRenamed("at", "time").select(F.col("time").alias("when"), "user").dropDuplicates())
 named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
@@ -390,7 +435,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
     assert answers["stateless"].startswith(f"job.py, line {line}: it keeps no state. --strict refuses")
     parts = {
         "aggregate": "max_by(...) is not taken over yet",
-        "deduplicated": "dropDuplicatesWithinWatermark is not taken over yet",
+        "deduplicated": "the column of its watermark is not among the rows as withWatermark had it",
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",

@@ -76,8 +76,7 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     return frozenset(
         one.name
         for one in known
-        if not BUILTINS[one.run].stateful
-        or (in_parts.get(one.name, False) and not windowed(one) and one.name not in in_time)
+        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and not windowed(one) and one.name not in in_time)
     )
 
 
