@@ -164,7 +164,8 @@ def _measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, 
     name = side.replace(" ", "-")
     with ExitStack() as entered:
         if side == OURS:
-            executors: Any = to_manifest(shape_of("job", EXECUTORS, {}))["spec"]["executors"]
+            shape: dict[str, Any] = to_manifest(shape_of("job", EXECUTORS, {}))
+            executors = shape["spec"]["executors"]
             session = ScriptSession(embedded, Path(__file__), executors, folder / "work", Serving(), True, None)
             entered.enter_context(session.taken_over())
             spark = embedded.spark

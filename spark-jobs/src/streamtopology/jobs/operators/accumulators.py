@@ -158,7 +158,7 @@ class Last(End):
         state.write(self._value, places, values.take(pa.array(len(slots) - 1 - from_the_end)))
 
 
-class Listed(Accumulator):
+class ListOf(Accumulator):
     """Every value. The whole list of a group is written again in each batch that brings it values."""
 
     name = "list"
@@ -198,7 +198,7 @@ class Listed(Accumulator):
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), lists.flatten())
 
 
-class Set(Listed):
+class SetOf(ListOf):
     """Every value once, in the order in which they came first."""
 
     name = "set"
@@ -252,8 +252,8 @@ ACCUMULATORS: Mapping[str, type[Accumulator]] = {
     "var_pop": Moments,
     "first": First,
     "last": Last,
-    "collect_list": Listed,
-    "collect_set": Set,
+    "collect_list": ListOf,
+    "collect_set": SetOf,
     "approx_count_distinct": Sketch,
 }
 

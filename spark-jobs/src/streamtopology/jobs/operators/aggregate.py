@@ -62,9 +62,9 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
     for name, text in aggregates.items():
         match = _CALL.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
-            allowed = ", ".join(f"{function}(column)" for function in FUNCTIONS)
             raise OptionError(
-                f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}{_likely(match)}",
+                f"aggregate {name!r} is {text!r}; allowed: count(), or a column in {', '.join(FUNCTIONS)}, as sum(amount)"
+                f"{_likely(match)}",
                 about=text if isinstance(text, str) else "aggregates",
             )
         calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))

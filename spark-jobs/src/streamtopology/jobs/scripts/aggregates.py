@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import Input, NotCut, Part, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, watermark_below
 
 _EMITS = {"append": "closed", "update": "updates", "complete": "all"}
 _FUNCTIONS = {
@@ -156,7 +156,7 @@ def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
         made = [_as_result(result, groups, calls, rows) for result in results]
         return catalyst.project(spark, made, catalyst.plan_of(rows))
 
-    below = Input(catalyst.frame_of(spark, child).select(*columns), watermark and replace(watermark, column=_TIME))
+    below = RowsBelow(catalyst.frame_of(spark, child).select(*columns), watermark and replace(watermark, column=_TIME))
     run = "aggregate" if closing is None else "window-aggregate"
     return Part("aggregate", run, options, tuple(keys), (below,), stand_in)
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from streamtopology.jobs.connectors.sources.spark.native import types_in
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import Input, NotCut, Part, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
 from streamtopology.topology import format_duration
 
 
@@ -65,7 +65,7 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         ]
         return catalyst.project(spark, made, plan)
 
-    below = Input(catalyst.frame_of(spark, child).select(*columns), watermark)
+    below = RowsBelow(catalyst.frame_of(spark, child).select(*columns), watermark)
     return Part("deduplicate", "deduplicate", options, tuple(key), (below,), stand_in)
 
 

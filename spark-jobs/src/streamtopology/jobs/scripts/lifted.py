@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamtopology.jobs.scripts.parts import Input, NotCut, Part
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow
 from streamtopology.topology import API_VERSION, KIND, Topology, format_duration, parse
 
 SINK = "result"
@@ -71,7 +71,7 @@ def topology_of(
     return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
 
 
-def _source(given: Input, run: str) -> dict[str, Any]:
+def _source(given: RowsBelow, run: str) -> dict[str, Any]:
     source: dict[str, Any] = {"name": given.name, "format": "dataframe", "options": {"run": f"{run}:{given.name}"}}
     if given.watermark is not None:
         source["watermark"] = {

@@ -31,7 +31,7 @@ class Watermarked:
 
 
 @dataclass(frozen=True)
-class Input:
+class RowsBelow:
     """Rows below a stateful node, which become the source `name`."""
 
     rows: DataFrame
@@ -50,7 +50,7 @@ class Part:
     run: str
     options: dict[str, Any]
     key: tuple[str, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[RowsBelow, ...]
     stand_in: Callable[[DataFrame], Node]
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from streamtopology.jobs.operators.processors.group_state import GroupStateProcessor, time_mode_of
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import Input, NotCut, Part, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
 
 _RUN = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
 
@@ -73,7 +73,7 @@ def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Row
         return catalyst.project(spark, [catalyst.named(spark, given, like.name(), like) for given, like in pairs], plan)
 
     names = tuple(next(one.name() for one in rows.columns if catalyst.same(one, each)) for each in rows.key)
-    below = Input(catalyst.with_columns(spark, rows.plan, rows.columns), rows.watermark)
+    below = RowsBelow(catalyst.with_columns(spark, rows.plan, rows.columns), rows.watermark)
     return Part(name, _RUN, options, names, (below,), stand_in)
 
 
