@@ -4,8 +4,8 @@ Three executors alike, and one with 30 % of their CPU; keys are Zipf. A query's 
 ones, from trigger to commit. CPU seconds are those of this process and of all that it has started, the same batches long.
 """
 
-# The names are PySpark's.
-# ruff: noqa: N802, N803, N812
+# As everybody calls it.
+# ruff: noqa: N812
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import Serving
@@ -35,6 +35,7 @@ from streamtopology.lab.bench.cluster import (
 from streamtopology.lab.bench.cpu_times import cpu_times
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.flights_data import KEYS_DDL, make_keys
+from streamtopology.lab.bench.job_processors import Counter, CounterInPandas, Newest
 from streamtopology.topology import to_manifest
 
 EXECUTORS = "large:3:0.45,small:1:0.135"
@@ -46,62 +47,6 @@ _STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 
 # A query of a script: what it makes of the rows, and its output mode.
 Query = Callable[[DataFrame], DataFrame]
-
-
-class Counter(StatefulProcessor):
-    """Counts the rows of a key."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._count = handle.getValueState("count", "n bigint")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
-        before = self._count.get()
-        n = sum(1 for _ in rows) + (before[0] if before else 0)
-        self._count.update((n,))
-        yield Row(key=key[0], n=n)
-
-    def close(self) -> None:
-        pass
-
-
-class Newest(StatefulProcessor):
-    """Keeps the last ten values of a key in a list, and tells of them by a timer."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._values = handle.getListState("values", "value double")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
-        held = [*self._values.get(), *((row.value,) for row in rows)][-10:]
-        self._values.put(held)
-        for timer in self._handle.listTimers():
-            self._handle.deleteTimer(timer)
-        self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 3_600_000)
-        yield Row(key=key[0], n=len(held))
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        yield Row(key=key[0], n=0)
-
-    def close(self) -> None:
-        pass
-
-
-class CounterInPandas(StatefulProcessor):
-    """Counts the rows of a key, which it gets as frames of pandas."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._count = handle.getValueState("count", "n bigint")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        import pandas as pd
-
-        before = self._count.get()
-        n = sum(len(frame) for frame in rows) + (before[0] if before else 0)
-        self._count.update((n,))
-        yield pd.DataFrame({"key": [key[0]], "n": [n]})
-
-    def close(self) -> None:
-        pass
 
 
 def _windows(rows: DataFrame) -> DataFrame:
