@@ -113,7 +113,9 @@ class ScriptSession:
         if not jars or jars_of(dict(self._cluster.spark.sparkContext.getConf().getAll())):
             return
         options = " ".join(f"--conf {name}={value}" for name, value in jars.items())
-        said = f"{self._place()}: {', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        said = (
+            f"{self._place()}: {', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        )
         print(f"streamtopology: {said}", file=sys.stderr, flush=True)
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
