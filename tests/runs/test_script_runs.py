@@ -317,6 +317,7 @@ try:
 except Exception as error:
     said(kind=type(error).__name__, text=str(error), same=str(query.exception()) == str(error))
 spark.stop()
+spark.sparkContext.stop()
 sys.exit(3)
 """
 
