@@ -1,7 +1,7 @@
 """Scripts as people publish them, by `streamtopology run` and by plain Spark: both print the same, batch by batch.
 
-`public_jobs` has scripts of our own in the shapes of such jobs: one stream or two, their operators, sinks and ends. Spark's own
-examples come from the installed pyspark. Each side runs all in one process, one after the other, as if by hand.
+`public_jobs` has scripts of our own in the shapes of such jobs: one stream or two, their operators, sinks and ends. Those of
+Spark are the examples of the installed pyspark. Each side runs all in one process, one after the other, as if by hand.
 """
 
 from __future__ import annotations

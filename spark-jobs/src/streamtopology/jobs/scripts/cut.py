@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from streamtopology.jobs.scripts import aggregates, catalyst, processors
+from streamtopology.jobs.scripts import aggregates, catalyst, duplicates, joins, processors
 from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 
@@ -54,12 +54,19 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
     for parent, _ in path:
         if catalyst.kind(parent) not in above:
             raise NotCut(f"{catalyst.kind(parent)} stands on its stateful operator, and would see one batch at a time")
+    spark = frame.sparkSession
     if catalyst.kind(node) == "TransformWithStateInPySpark":
-        return Cut(processors.part_of(node, frame.sparkSession), tuple(path))
+        return Cut(processors.part_of(node, spark), tuple(path))
     if catalyst.kind(node) == "FlatMapGroupsInPandasWithState":
-        return Cut(processors.part_of_groups(node, frame.sparkSession), tuple(path))
+        return Cut(processors.part_of_groups(node, spark), tuple(path))
     if catalyst.kind(node) == "Aggregate":
-        return Cut(aggregates.part_of(node, frame.sparkSession, output_mode), tuple(path))
+        return Cut(aggregates.part_of(node, spark, output_mode), tuple(path))
+    if catalyst.kind(node) == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
+        return Cut(aggregates.part_of(catalyst.grouped(spark, node.child()), spark, output_mode), tuple(path))
+    if catalyst.kind(node) in ("Deduplicate", "DeduplicateWithinWatermark"):
+        return Cut(duplicates.part_of(node, spark), tuple(path))
+    if catalyst.kind(node) == "Join":
+        return Cut(joins.part_of(node, spark), tuple(path))
     raise NotCut(f"{names[0]} is not taken over yet")
 
 

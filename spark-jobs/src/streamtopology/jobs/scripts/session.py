@@ -33,7 +33,7 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.cut import cut
-from streamtopology.jobs.scripts.lifted import SINK, SOURCE, WriterSettings, name_of, policy_of, topology_of
+from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, name_of, policy_of, topology_of
 from streamtopology.jobs.scripts.outputs import output_of
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
@@ -44,7 +44,7 @@ from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
-_WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
+_WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
 
 class ScriptSession:
@@ -116,10 +116,8 @@ class ScriptSession:
         if not jars or jars_of(dict(self._cluster.spark.sparkContext.getConf().getAll())):
             return
         options = " ".join(f"--conf {name}={value}" for name, value in jars.items())
-        said = (
-            f"{self._place()}: {', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
-        )
-        print(f"streamtopology: {said}", file=sys.stderr, flush=True)
+        late = f"{', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        print(f"streamtopology: {self._place()}: {late}", file=sys.stderr, flush=True)
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
@@ -146,8 +144,8 @@ class ScriptSession:
         topology = topology_of(made.part, asked, name, self._checkpoint(asked, name), self._executors, module, policy)
         base_dir = self._script.parent
         try:
-            rows = rows_of(topology.sources[0], made.part.below)
-            nodes = compile_dag(topology, {SOURCE: rows}, base_dir).nodes
+            rows = {given.name: rows_of(topology.source(given.name), given.rows) for given in made.part.inputs}
+            nodes = compile_dag(topology, rows, base_dir).nodes
             output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
             raise NotCut(str(error)) from error
@@ -176,13 +174,14 @@ class ScriptSession:
     def _hand_over(self, module: str, made: Cut, asked: WriterSettings, rows: pa.Schema) -> None:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
-        spark = made.part.below.sparkSession
+        spark = self._cluster.spark
         output = output_of(asked, made.above(spark.createDataFrame(rows.empty_table())))
 
         def take(rows: pa.Table, batch: int) -> None:
             output(made.above(spark.createDataFrame(rows)), batch)
 
-        setattr(handed, SOURCE, lambda spark: made.part.below)
+        for given in made.part.inputs:
+            setattr(handed, given.name, lambda spark, rows=given.rows: rows)
         setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 
