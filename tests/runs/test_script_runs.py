@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,20 @@ for part in ("first", "again"):
     said(**{part: spark.read.parquet("out").groupBy("odd").count().count(), part + " rows": spark.read.parquet("out").count()})
 said(active=len(spark.streams.active), heard=heard.events, last=query.lastProgress["batchId"])
 
+def broken_function(key, frames, state):
+    import no_such_module
+
+windows = events().withWatermark("at", "10 seconds").groupBy(F.window("at", "1 minute")).count()
+query = windows.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start()
+query.awaitTermination()
+(state,) = query.lastProgress["stateOperators"]
+said(marks=[progress["eventTime"]["watermark"] for progress in query.recentProgress], windows=state["numRowsTotal"])
+try:
+    frame = events().groupBy("user").applyInPandasWithState(broken_function, "n long", "n long", "update", "NoTimeout")
+    frame.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start().awaitTermination()
+except Exception as error:
+    said(no_module=str(error))
+
 query = counts().writeStream.format("memory").queryName("latest").outputMode("update").start()
 query.processAllAvailable()
 newest = spark.sql("select user, max(n) n from latest group by user").groupBy().sum("n").first()[0]
@@ -363,6 +378,7 @@ try:
 except Exception as error:
     said(kind=type(error).__name__, text=str(error), same=str(query.exception()) == str(error))
 spark.stop()
+spark.sparkContext.stop()
 sys.exit(3)
 """
 
@@ -380,6 +396,12 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["active"] == 0
     assert answers["heard"][:2] == [["started", "to_files"], ["progress", 0, 500 - rows_without_user(job, 0)]]
     assert ["terminated", None] in answers["heard"]
+    assert answers["marks"][0] == "1970-01-01T00:00:00.000Z"
+    assert answers["marks"][1:4] == [
+        f"{newest(job, number) - timedelta(seconds=10):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" for number in range(3)
+    ]
+    assert answers["windows"] > 0
+    assert "No module named 'no_such_module'" in answers["no_module"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
     assert (answers["stopped"], answers["failure"]) == (False, None)
     numbers = [number for number, _ in answers["twice"]]
@@ -387,6 +409,11 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["kind"] == "StreamingQueryException"
     assert "ValueError: no batch 0 (job.py, line " in answers["text"]
     assert answers["same"]
+
+
+def newest(job: Job, number: int) -> datetime:
+    table = pq.read_table(job.folder / "data" / f"{number}.parquet")
+    return max(at for at, user in zip(table["at"].to_pylist(), table["user"].to_pylist(), strict=True) if user is not None)
 
 
 def rows_without_user(job: Job, number: int) -> int:

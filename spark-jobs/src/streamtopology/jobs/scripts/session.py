@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -77,7 +78,7 @@ class ScriptSession:
     def taken_over(self) -> Iterator[None]:
         """While entered, queries of frames are ours to start; at the end, those that still run are stopped."""
         writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
-        get = SparkSession.Builder.getOrCreate
+        get, end = SparkSession.Builder.getOrCreate, SparkContext.stop
         session = self
 
         def write_stream(frame: DataFrame) -> DataStreamWriter:
@@ -93,6 +94,7 @@ class ScriptSession:
         cast(Any, SparkSession.Builder).getOrCreate = get_or_create
         cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, session._queries))
         cast(Any, SparkSession).stop = lambda spark: session.stop()
+        cast(Any, SparkContext).stop = lambda context: session.stop()
         try:
             yield
         finally:
@@ -100,6 +102,7 @@ class ScriptSession:
             cast(Any, SparkSession.Builder).getOrCreate = get
             cast(Any, SparkSession).streams = streams
             cast(Any, SparkSession).stop = stop
+            cast(Any, SparkContext).stop = end
             self.stop()
 
     def stop(self) -> None:
