@@ -186,6 +186,7 @@ started("updated", timed.groupBy(F.window("at", "30 seconds", "10 seconds"), F.u
     F.sum("price").alias("paid"), even, F.sum("price") / F.count("*")), "update")
 started("by_window", timed.groupBy(F.window("at", "1 minute")).count(), "append")
 started("whole", events().groupBy("user").agg(F.count("page").alias("pages"), F.min("at").alias("first")), "complete")
+started("top", events().groupBy("user").count().orderBy(F.desc("count"), "user").limit(5).select("user", "count"), "complete")
 started("running", events().groupBy("user", "page").count(), "update")
 shouted = F.udf(lambda page: page.upper())
 pages = (timed.where(shouted("page") != "C").select("at", "user", "page", "price", (F.col("ms") % 10_000).alias("x"))
@@ -204,7 +205,7 @@ twice = events().select(F.col("user").alias("seer"), F.col("at").alias("again"),
 twice = twice.withWatermark("again", "1 minute").where("later % 3 = 0")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 """
-NAMES = ("appended", "updated", "by_window", "whole", "running", "spread", "paired", "same")
+NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "paired", "same")
 
 DUPLICATES = """
 timed = events().withWatermark("at", "10 seconds")
@@ -286,7 +287,7 @@ def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
         sparks = emitted(job.folder / "sparks" / name)
         assert len(sparks) >= 3, name
         ours = emitted(job.folder / "ours" / name)
-        if name == "whole":  # the end of the input is a batch here, and its rows come once more
+        if name in ("whole", "top"):  # the end of the input is a batch here, and its rows come once more
             ours = Counter({row: count for row, count in ours.items() if not row.endswith("'batch': 4}")})
         assert ours == sparks, name
 
@@ -447,6 +448,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
 
 def test_what_cannot_be_cut_runs_by_spark_and_says_so(job: Job) -> None:
     job.write("""
+SparkSession.builder.config("spark.jars.packages", "org.example:late:1").getOrCreate()
 pages = events().groupBy("user").agg(F.max_by("page", "ms"))
 query = (pages.writeStream.format("memory").queryName("plain").outputMode("complete")
          .trigger(availableNow=True).start())
@@ -455,7 +457,9 @@ said(users=spark.table("plain").count(), active=len(spark.streams.active))
 """)
     ended = job.run()
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert "job.py, line " in ended.stderr
+    late = next(line for line in ended.stderr.splitlines() if "too late" in line)
+    assert late.startswith("streamtopology: job.py, line ")
+    assert late.endswith("say it on the command line: --conf spark.jars.packages=org.example:late:1")
     assert "max_by(...) is not taken over yet; so Spark runs" in ended.stderr
     assert said(ended)["users"] > 20
     assert said(ended)["active"] == 0

@@ -98,6 +98,21 @@ def with_children(spark: SparkSession, expression: Node, given: Sequence[Node]) 
     return expression.withNewChildren(_sequence(spark, given).toIndexedSeq())
 
 
+def without_common(expression: Node, spark: SparkSession) -> Node:
+    """An expression `With`, whose parts refer to others that it names, with these in their places; any other as it is."""
+    if kind(expression) != "With":
+        return expression
+    named_ = list(elements(expression.defs()))
+
+    def put(part: Node) -> Node:
+        if kind(part) == "CommonExpressionRef":
+            return next(each.child() for each in named_ if each.id().equals(part.id()))
+        below = children(part)
+        return with_children(spark, part, [put(each) for each in below]) if below else part
+
+    return put(expression.child())
+
+
 def column(expression: Node, spark: SparkSession) -> Column:
     """An expression as a column."""
     return ClassicColumn(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))

@@ -100,8 +100,8 @@ def _key(place: int) -> str:
 
 def _all_of(condition: Node, spark: SparkSession) -> Iterator[Node]:
     """The conditions that `condition` joins by AND."""
-    if catalyst.is_replaceable(condition, spark):  # BETWEEN
-        condition = condition.replacement()
+    if catalyst.kind(condition) == "Between":
+        condition = catalyst.without_common(condition.replacement(), spark)
     if catalyst.kind(condition) != "And":
         yield condition
         return
@@ -155,7 +155,9 @@ def _are(first: Node, second: Node, one: _Side, other: _Side) -> bool:
 def _shifted(expression: Node, spark: SparkSession) -> tuple[Node, float] | None:
     """(column, seconds) of an expression that adds a constant to a column; None for any other."""
     if catalyst.is_replaceable(expression, spark):
-        expression = expression.replacement()
+        return _shifted(expression.replacement(), spark)
+    if catalyst.kind(expression) == "Cast" and expression.dataType().sameType(expression.child().dataType()):
+        return _shifted(expression.child(), spark)
     if catalyst.kind(expression) == "AttributeReference":
         return expression, 0.0
     if catalyst.kind(expression) != "TimestampAddInterval":

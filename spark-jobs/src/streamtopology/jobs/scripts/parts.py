@@ -86,8 +86,14 @@ def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) ->
                 "watermark follows; call withWatermark behind it"
             )
         (node,) = catalyst.children(node)
-    attribute = next((column for column in columns if catalyst.same(column, time)), None)
+    attribute = next((column for column in columns if _is_time(column, time)), None)
     return None if attribute is None else Watermarked(attribute, attribute.name(), catalyst.delay_seconds(node))
+
+
+def _is_time(column: Node, time: Node) -> bool:
+    """True for the time that a watermark follows, also under another name: an alias keeps the mark, as `window()` does."""
+    is_renamed = catalyst.has_watermark(column) and not (catalyst.is_window(column) or catalyst.is_session(column))
+    return catalyst.same(column, time) or is_renamed
 
 
 def _drops_no_times(node: Node, time: Node) -> bool:
@@ -96,5 +102,5 @@ def _drops_no_times(node: Node, time: Node) -> bool:
         return False
     condition, (below,) = node.condition(), catalyst.children(node)
     if catalyst.kind(condition) == "IsNotNull" and catalyst.kind(condition.child()) == "AttributeReference":
-        return catalyst.same(condition.child(), time)
+        return _is_time(condition.child(), time)
     return catalyst.kind(below) == "Expand"

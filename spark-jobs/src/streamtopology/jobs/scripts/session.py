@@ -39,6 +39,7 @@ from streamtopology.jobs.scripts.query import Queries, TopologyStream
 from streamtopology.jobs.scripts.streams import ScriptStreams
 from streamtopology.jobs.scripts.writer import ScriptWriter
 from streamtopology.jobs.spark.cluster import Cluster
+from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
@@ -76,6 +77,7 @@ class ScriptSession:
     def taken_over(self) -> Iterator[None]:
         """While entered, queries of frames are ours to start; at the end, those that still run are stopped."""
         writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
+        get = SparkSession.Builder.getOrCreate
         session = self
 
         def write_stream(frame: DataFrame) -> DataStreamWriter:
@@ -83,13 +85,19 @@ class ScriptSession:
                 return DataStreamWriter(frame)
             return ScriptWriter(frame, session._starts, session._queries.add)
 
+        def get_or_create(builder: SparkSession.Builder) -> SparkSession:
+            session._tell_of_late_jars(cast(Any, builder)._options)
+            return get(builder)
+
         cast(Any, ClassicFrame).writeStream = property(write_stream)
+        cast(Any, SparkSession.Builder).getOrCreate = get_or_create
         cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, session._queries))
         cast(Any, SparkSession).stop = lambda spark: session.stop()
         try:
             yield
         finally:
             cast(Any, ClassicFrame).writeStream = writer
+            cast(Any, SparkSession.Builder).getOrCreate = get
             cast(Any, SparkSession).streams = streams
             cast(Any, SparkSession).stop = stop
             self.stop()
@@ -98,6 +106,15 @@ class ScriptSession:
         """Stop the queries that run, each after its batch."""
         for query in self._queries.active():
             query.stop()
+
+    def _tell_of_late_jars(self, asked: Mapping[str, Any]) -> None:
+        """Say what a script's builder cannot do any more, and its user can: have Spark start with jars."""
+        jars = jars_of({name: str(value) for name, value in asked.items()})
+        if not jars or jars_of(dict(self._cluster.spark.sparkContext.getConf().getAll())):
+            return
+        options = " ".join(f"--conf {name}={value}" for name, value in jars.items())
+        late = f"{', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        print(f"streamtopology: {self._place()}: {late}", file=sys.stderr, flush=True)
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
