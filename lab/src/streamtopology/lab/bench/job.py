@@ -23,20 +23,21 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.run import Serving
+from streamtopology.jobs.scripts.executors import shape_of
 from streamtopology.jobs.scripts.session import ScriptSession
 from streamtopology.lab.bench.cluster import (
-    ONE_OF_FOUR_SLOW,
     announce,
     cluster_for,
     fresh_folder,
     machine,
     plain_spark,
-    topology,
 )
+from streamtopology.lab.bench.cpu_times import cpu_times
 from streamtopology.lab.bench.figures import figure
 from streamtopology.lab.bench.flights_data import KEYS_DDL, make_keys
-from streamtopology.lab.demo.others_cpu import cpu_times
+from streamtopology.topology import to_manifest
 
+EXECUTORS = "large:3:0.45,small:1:0.135"
 BATCHES, WARM = 8, 3
 KEYS = 100_000
 PARTITIONS = 8
@@ -135,7 +136,7 @@ def run(runs: int = 3, seed: int = 1, quick: bool = False) -> dict[str, Any]:
     folder = fresh_folder("job")
     speeds: dict[str, list[float]] = {}
     of_cpu: dict[str, list[float]] = {}
-    shape = topology("job", folder / "data", KEYS_DDL, [], ONE_OF_FOUR_SLOW)
+    shape = shape_of("job", EXECUTORS, {})
     with cluster_for(shape, folder) as embedded:
         for number in range(seed, seed + runs):
             for name, (query, rows) in QUERIES.items():
@@ -163,7 +164,7 @@ def _measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, 
     name = side.replace(" ", "-")
     with ExitStack() as entered:
         if side == OURS:
-            executors = [dict(each) for each in ONE_OF_FOUR_SLOW]
+            executors: Any = to_manifest(shape_of("job", EXECUTORS, {}))["spec"]["executors"]
             session = ScriptSession(embedded, Path(__file__), executors, folder / "work", Serving(), True, None)
             entered.enter_context(session.taken_over())
             spark = embedded.spark
