@@ -12,10 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stages import Flow, manifest
 
 from streamtopology.api import BatchInfo, Operator, OptionError, Rows
 from streamtopology.jobs.operators import load
+from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.state import new_state
+from streamtopology.topology import ManifestError, Topology, parse
 
 SCHEMA = pa.schema([("k", pa.string()), ("x", pa.float64()), ("t", pa.timestamp("us", "UTC")), ("id", pa.int64())])
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -158,3 +161,52 @@ def test_inputs_have_the_same_columns() -> None:
     operator = load("deduplicate", Path())()
     with pytest.raises(OptionError, match="inputs 'a' and 'b' have other columns"):
         operator.prepare({"a": SCHEMA, "b": SCHEMA.append(pa.field("more", pa.int64()))}, ("k",))
+
+
+def topology(duplicates: dict[str, Any], **more: Any) -> Topology:
+    """The operator `once`, with options `duplicates`, behind windows."""
+    windows = {
+        "name": "windows", "inputs": ["s"], "grouping": {"key": "k"}, "run": "window-aggregate",
+        "with": {"time": "t", "size": "10s", "aggregates": {"n": "count()"}},
+    }  # fmt: skip
+    once = {"name": "once", "inputs": ["windows"], "grouping": {"key": "k"}, "run": "deduplicate", "with": duplicates}
+    made = manifest([windows, once | more], {"s": "k STRING, t TIMESTAMP"}, watermarks={"s": {"column": "t", "delay": "1s"}})
+    return parse(made)
+
+
+def test_only_with_a_time_it_goes_by_the_watermark() -> None:
+    rows = {"s": pa.schema([SCHEMA.field("k"), SCHEMA.field("t")])}
+    assert compile_dag(topology({}), rows, Path()).node("once").level == 2
+    with pytest.raises(ManifestError, match="it would leave out every row as late, because 'windows' emits"):
+        compile_dag(topology({"time": "window_end"}), rows, Path())
+    made = manifest([{"name": "once", "inputs": ["s"], "grouping": {"key": "k"}, "run": "deduplicate"}], {"s": "k STRING"})
+    parse(made)
+    made["spec"]["operators"][0]["with"] = {"time": "k"}
+    with pytest.raises(ManifestError, match="watermark: is missing, expected column and delay"):
+        parse(made)
+    made["spec"]["operators"][0] |= {"with": {}, "late": "kept"}
+    with pytest.raises(ManifestError, match="of the built-ins window-aggregate, window-join and deduplicate with time do"):
+        parse(made)
+
+
+def test_its_keys_are_not_divided() -> None:
+    with pytest.raises(ManifestError, match="before 'deduplicate', whose state cannot be combined"):
+        topology({}, grouping={"policy": "partial-key", "key": "k"})
+
+
+def test_late_tuples_go_where_the_manifest_says(tmp_path: Path) -> None:
+    once = {"name": "once", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "deduplicate"}
+    once |= {"with": {"time": "t"}, "late": "late"}
+    made = manifest([once], {"s": "k STRING, t TIMESTAMP"}, watermarks={"s": {"column": "t", "delay": "1s"}})
+    made["spec"]["sinks"] += [{**made["spec"]["sinks"][0], "name": "late", "input": "once"}]
+    flow = Flow(tmp_path, made)
+
+    def rows(*pairs: tuple[str, int]) -> pa.Table:
+        at = [EPOCH + datetime.timedelta(seconds=time) for _, time in pairs]
+        return pa.table({"k": [key for key, _ in pairs], "t": pa.array(at, SCHEMA.field("t").type)})
+
+    flow.batch(s=rows(("a", 100)))
+    flow.silence()
+    flow.batch(s=rows(("b", 99), ("c", 98), ("d", 100)))
+    assert sorted(flow.published("once")["k"].to_pylist()) == ["a", "d"]
+    assert sorted(flow.published("late")["k"].to_pylist()) == ["b", "c"]

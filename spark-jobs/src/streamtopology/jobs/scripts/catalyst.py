@@ -129,8 +129,9 @@ def cast_to(expression: Node, kind: Any, spark: SparkSession) -> Node:
     """The expression as a value of this type of Spark's."""
     if expression.dataType().sameType(kind):
         return expression
-    column_ = _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression).cast(kind)
-    return _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.expression(column_)
+    expressions = _jvm(spark).org.apache.spark.sql.catalyst.expressions
+    zone = _jvm(spark).scala.Option.apply(spark.conf.get("spark.sql.session.timeZone"))
+    return expressions.Cast(expression, kind, zone, expressions.EvalMode.LEGACY())
 
 
 def same(one: Node, other: Node) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import UnsupportedOperationException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamtopology.jobs.scripts import catalyst
@@ -15,6 +16,11 @@ from streamtopology.jobs.scripts.lifted import WriterSettings
 
 Output = Callable[[DataFrame, int], object]
 _OWN_OPTIONS = {"checkpointlocation", "queryname"}
+
+
+def as_frame(rows: pa.Table, spark: SparkSession) -> DataFrame:
+    """The rows as a frame; times without a zone are TIMESTAMP_NTZ, whatever the session takes them for."""
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
@@ -78,4 +84,4 @@ class _Memory:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._tables = [*(self._tables if self._keeps else []), frame.toArrow()]
-        frame.sparkSession.createDataFrame(pa.concat_tables(self._tables)).createOrReplaceTempView(self._name)
+        as_frame(pa.concat_tables(self._tables), frame.sparkSession).createOrReplaceTempView(self._name)

@@ -34,7 +34,7 @@ from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.cut import cut
 from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, name_of, policy_of, topology_of
-from streamtopology.jobs.scripts.outputs import output_of
+from streamtopology.jobs.scripts.outputs import as_frame, output_of
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
 from streamtopology.jobs.scripts.streams import ScriptStreams
@@ -175,10 +175,10 @@ class ScriptSession:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
         spark = self._cluster.spark
-        output = output_of(asked, made.above(spark.createDataFrame(rows.empty_table())))
+        output = output_of(asked, made.above(as_frame(rows.empty_table(), spark)))
 
         def take(rows: pa.Table, batch: int) -> None:
-            output(made.above(spark.createDataFrame(rows)), batch)
+            output(made.above(as_frame(rows, spark)), batch)
 
         for given in made.part.inputs:
             setattr(handed, given.name, lambda spark, rows=given.rows: rows)
