@@ -492,6 +492,30 @@ said(users=spark.table("plain").count(), active=len(spark.streams.active))
     assert said(ended)["active"] == 0
 
 
+def test_executors_start_where_a_script_asks_for_its_session(job: Job) -> None:
+    """With its settings and jars; a second context is the first one."""
+    (job.folder / "some.jar").write_bytes(b"PK\x05\x06" + bytes(18))
+    (job.folder / "job.py").write_text("""
+import json
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession, functions as F
+print("SAID " + json.dumps({"before": SparkContext._active_spark_context is None}), flush=True)
+context = SparkContext("local[1]", "mine", conf=SparkConf().set("spark.jars", "some.jar").set("spark.example.mine", "5"))
+spark = SparkSession(context)
+counts = spark.readStream.schema("user bigint").parquet("data").groupBy("user").count()
+counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start().awaitTermination()
+said = {"same": SparkContext.getOrCreate() is context, "jars": context.getConf().get("spark.jars"),
+        "mine": SparkSession.builder.getOrCreate().conf.get("spark.example.mine")}
+context.stop()
+print("SAID " + json.dumps(said), flush=True)
+""")
+    ended = job.run("--strict")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    answers = said(ended)
+    assert (answers["before"], answers["same"], answers["mine"]) == (True, True, "5")
+    assert answers["jars"].endswith("some.jar")
+
+
 def test_sinks_modes_and_queries_left_to_spark_do_as_on_spark(job: Job) -> None:
     job.write("""
 counted = events().groupBy(F.col("user") % 3).count()

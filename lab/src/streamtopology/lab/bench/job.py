@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -111,9 +111,9 @@ def _measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, 
         if side == OURS:
             shape: dict[str, Any] = to_manifest(shape_of("job", EXECUTORS, {}))
             executors = shape["spec"]["executors"]
-            session = ScriptSession(embedded, Path(__file__), executors, folder / "work", Serving(), True, None)
+            session = ScriptSession(lambda asked: embedded, Path(__file__), executors, folder / "work", Serving(), True, None)
             entered.enter_context(session.taken_over())
-            spark = embedded.spark
+            spark = SparkSession.builder.getOrCreate()
         else:
             more = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.sql.streaming.stateStore.providerClass": _STORE}
             spark = entered.enter_context(plain_spark(embedded.spark, more))
