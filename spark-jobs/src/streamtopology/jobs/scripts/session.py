@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,17 +33,18 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.cut import cut
-from streamtopology.jobs.scripts.lifted import SINK, SOURCE, WriterSettings, name_of, policy_of, topology_of
-from streamtopology.jobs.scripts.outputs import output_of
+from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, name_of, policy_of, topology_of
+from streamtopology.jobs.scripts.outputs import as_frame, output_of
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
 from streamtopology.jobs.scripts.streams import ScriptStreams
 from streamtopology.jobs.scripts.writer import ScriptWriter
 from streamtopology.jobs.spark.cluster import Cluster
+from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
-_WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
+_WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
 
 class ScriptSession:
@@ -76,6 +78,7 @@ class ScriptSession:
     def taken_over(self) -> Iterator[None]:
         """While entered, queries of frames are ours to start; at the end, those that still run are stopped."""
         writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
+        get, end = SparkSession.Builder.getOrCreate, SparkContext.stop
         session = self
 
         def write_stream(frame: DataFrame) -> DataStreamWriter:
@@ -83,21 +86,38 @@ class ScriptSession:
                 return DataStreamWriter(frame)
             return ScriptWriter(frame, session._starts, session._queries.add)
 
+        def get_or_create(builder: SparkSession.Builder) -> SparkSession:
+            session._tell_of_late_jars(cast(Any, builder)._options)
+            return get(builder)
+
         cast(Any, ClassicFrame).writeStream = property(write_stream)
+        cast(Any, SparkSession.Builder).getOrCreate = get_or_create
         cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, session._queries))
         cast(Any, SparkSession).stop = lambda spark: session.stop()
+        cast(Any, SparkContext).stop = lambda context: session.stop()
         try:
             yield
         finally:
             cast(Any, ClassicFrame).writeStream = writer
+            cast(Any, SparkSession.Builder).getOrCreate = get
             cast(Any, SparkSession).streams = streams
             cast(Any, SparkSession).stop = stop
+            cast(Any, SparkContext).stop = end
             self.stop()
 
     def stop(self) -> None:
         """Stop the queries that run, each after its batch."""
         for query in self._queries.active():
             query.stop()
+
+    def _tell_of_late_jars(self, asked: Mapping[str, Any]) -> None:
+        """Say what a script's builder cannot do any more, and its user can: have Spark start with jars."""
+        jars = jars_of({name: str(value) for name, value in asked.items()})
+        if not jars or jars_of(dict(self._cluster.spark.sparkContext.getConf().getAll())):
+            return
+        options = " ".join(f"--conf {name}={value}" for name, value in jars.items())
+        late = f"{', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        print(f"streamtopology: {self._place()}: {late}", file=sys.stderr, flush=True)
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
@@ -124,8 +144,8 @@ class ScriptSession:
         topology = topology_of(made.part, asked, name, self._checkpoint(asked, name), self._executors, module, policy)
         base_dir = self._script.parent
         try:
-            rows = rows_of(topology.sources[0], made.part.below)
-            nodes = compile_dag(topology, {SOURCE: rows}, base_dir).nodes
+            rows = {given.name: rows_of(topology.source(given.name), given.rows) for given in made.part.inputs}
+            nodes = compile_dag(topology, rows, base_dir).nodes
             output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
             raise NotCut(str(error)) from error
@@ -154,13 +174,14 @@ class ScriptSession:
     def _hand_over(self, module: str, made: Cut, asked: WriterSettings, rows: pa.Schema) -> None:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
-        spark = made.part.below.sparkSession
-        output = output_of(asked, made.above(spark.createDataFrame(rows.empty_table())))
+        spark = self._cluster.spark
+        output = output_of(asked, made.above(as_frame(rows.empty_table(), spark)))
 
         def take(rows: pa.Table, batch: int) -> None:
-            output(made.above(spark.createDataFrame(rows)), batch)
+            output(made.above(as_frame(rows, spark)), batch)
 
-        setattr(handed, SOURCE, lambda spark: made.part.below)
+        for given in made.part.inputs:
+            setattr(handed, given.name, lambda spark, rows=given.rows: rows)
         setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 
