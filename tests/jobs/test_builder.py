@@ -444,3 +444,14 @@ def test_the_page_names_every_call() -> None:
     assert {
         name for name in calls if name[0] != "_" and name not in ("flow", "inputs", "grouping", "origin")
     } - written == set()
+
+
+def test_every_source_folder_has_the_same_init_and_wheels_keep_one() -> None:
+    files = sorted(ROOT.glob("*/src/streamtopology/__init__.py"))
+    assert len({file.read_text() for file in files}) == 1
+    without = [
+        file
+        for file in files
+        if 'exclude = ["/src/streamtopology/__init__.py"]' in (file.parents[2] / "pyproject.toml").read_text()
+    ]
+    assert [file.parents[2].name for file in files if file not in without] == ["spark-jobs"]

@@ -109,6 +109,11 @@ class TopKOptions(CountOptions, total=False):
     idBytes: int
 
 
+class DeduplicateOptions(OperatorOptions, total=False):
+    time: str
+    within: str | float
+
+
 class MapOptions(OperatorOptions, total=False):
     select: Required[Sequence[str]]
     where: str

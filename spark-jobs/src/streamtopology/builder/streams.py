@@ -13,6 +13,7 @@ from streamtopology.builder.options import (
     CountOptions,
     CsvSourceOptions,
     Ddl,
+    DeduplicateOptions,
     DeltaSinkOptions,
     EnrichOptions,
     FileSinkOptions,
@@ -103,6 +104,10 @@ class Stream:
     def top_k(self, name: str, **options: Unpack[TopKOptions]) -> OperatorStream:
         """The k ids with the largest values per key."""
         return self._built_in(name, "top-k", options)
+
+    def deduplicate(self, name: str, **options: Unpack[DeduplicateOptions]) -> OperatorStream:
+        """The first tuple of each key."""
+        return self._built_in(name, "deduplicate", options)
 
     def map(self, name: str, **options: Unpack[MapOptions]) -> OperatorStream:
         """New columns by SQL expressions."""
