@@ -435,7 +435,6 @@ visits = dict(statefulProcessor=Visits(), outputMode="Update", timeMode="EventTi
               outputStructType="user bigint, pages bigint, landing string")
 named("stateless", events().select("user"))
 named("aggregate", events().groupBy("user").agg(F.max_by("page", "ms")), mode="update")
-named("deduplicated", timed.withColumnRenamed("at", "time").select(F.col("time").alias("when"), "user").dropDuplicates())
 named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
@@ -462,7 +461,6 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
     assert answers["stateless"].startswith(f"job.py, line {line}: it keeps no state. --strict refuses")
     parts = {
         "aggregate": "max_by(...) is not taken over yet",
-        "deduplicated": "the column of its watermark is not among the rows as withWatermark had it",
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
