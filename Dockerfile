@@ -39,15 +39,15 @@ FROM locked AS data-plane
 COPY images/install-java.sh /build/images/
 RUN /build/images/install-java.sh
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-packages.sh --package streamtopology-jobs --extra kubernetes --extra delta --extra traces
+    /build/images/install-packages.sh --package streamtopology --extra kubernetes --extra delta --extra traces
 COPY --from=wheels /wheels /build/wheels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-own.sh streamtopology routing jobs
+    /build/images/install-own.sh streamtopology streamtopology_routing streamtopology
 
 # The kernels that both images have; of this stage nothing else is used. The lab's `simulate` compiles the planners'.
 FROM data-plane AS kernels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-own.sh streamtopology lab
+    /build/images/install-own.sh streamtopology streamtopology_lab
 COPY images/compile-kernels.sh images/kernels.yaml /build/images/
 COPY examples/data/trades /build/trades
 RUN /build/images/compile-kernels.sh
@@ -64,7 +64,7 @@ RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
     /build/images/install-packages.sh --package streamtopology-operator --extra traces
 COPY --from=wheels /wheels /build/wheels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-own.sh streamtopology-operator routing operator
+    /build/images/install-own.sh streamtopology-operator streamtopology_routing streamtopology_operator
 # It plans with the same code from the same lock file: same kernels.
 COPY --from=kernels /opt/streamtopology/kernels /opt/streamtopology/kernels
 USER 10001:10001

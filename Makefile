@@ -98,7 +98,7 @@ lint: $(READY) ## Style, format, types, imports between rooms, and the site of t
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -c "import streamtopology, importlinter.cli; importlinter.cli.lint_imports_command()" --no-logo
 	$(BIN)/python scripts/check_unstable.py
 	$(MAKE) --no-print-directory docs
 

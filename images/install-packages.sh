@@ -1,6 +1,6 @@
 #!/bin/sh
 # The third-party packages of one distribution, exactly as uv.lock has them, into the virtual environment /opt/streamtopology.
-# Arguments: what `uv sync` is to take, e.g. --package streamtopology-jobs --extra kubernetes
+# Arguments: what `uv sync` is to take, e.g. --package streamtopology --extra kubernetes
 set -eu
 
 . /build/images/lent.sh

@@ -33,7 +33,7 @@ again. A cron job or service may take 130 and 143 for success. In pods: [driver]
 ## Packages
 
 `bench`, `demo`, `reproduce` and `simulate` come with the package `streamtopology-lab`, the others with
-`streamtopology-jobs`.
+`streamtopology`.
 
 ## Completion in the shell
 

@@ -140,8 +140,9 @@ def api_page(module_name: str = "streamtopology.api") -> str:
     lines = [
         "# Python API",
         "",
-        f"A user's own code imports from `{module_name}` and from nothing else of this project. This page is generated",
-        "from its docstrings by `make reference`; [your first operator](../start/first-operator.md) shows it in use.",
+        f"A user's own operators import from `{module_name}` and from nothing else of this project; a topology in Python",
+        "imports [`Topology`](../guide/python.md). This page is generated from its docstrings by `make reference`;",
+        "[your first operator](../start/first-operator.md) shows it in use.",
         "",
         _doc(module),
     ]

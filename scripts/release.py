@@ -29,7 +29,7 @@ CHART = ROOT / "charts" / "streamtopology"
 # Of uv.lock, by image: what the Dockerfile installs.
 PACKAGES = {
     "operator": ("--package", "streamtopology-operator", "--extra", "traces"),
-    "spark": ("--package", "streamtopology-jobs", "--extra", "kubernetes", "--extra", "traces"),
+    "spark": ("--package", "streamtopology", "--extra", "kubernetes", "--extra", "traces"),
 }
 NO_REGISTRY = '\n  registry: ""\n'
 # An identifier in the domain of the API group: this script.

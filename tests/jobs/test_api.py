@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 GROUPING = ROOT / "examples/own-grouping"
 EXAMPLES = [path for path in (ROOT / "examples").rglob("*.py") if GROUPING not in path.parents]
 OWN = [*EXAMPLES, *(ROOT / "tests/node/code").glob("*.py")]
+# Operators of one's own, and `Topology`.
+PUBLIC = {"streamtopology", "streamtopology.api"}
 OTHER_PAGES = (ROOT / "docs/guide/own-grouping.md",)
 PAGES = [
     ROOT / "README.md",
@@ -41,13 +43,12 @@ def code_blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_examples_import_only_the_api(path: Path) -> None:
-    assert set(project_imports(path.read_text())) <= {"streamtopology.api"}
+    assert set(project_imports(path.read_text())) <= PUBLIC
 
 
 def test_documented_code_imports_only_the_api() -> None:
     imported = [name for page in PAGES for block in code_blocks(page) for name in project_imports(block)]
-    assert imported
-    assert set(imported) == {"streamtopology.api"}
+    assert set(imported) == PUBLIC
 
 
 def test_every_name_of_the_api_is_documented() -> None:

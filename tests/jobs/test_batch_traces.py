@@ -213,7 +213,7 @@ def test_batches_make_no_spans_while_nobody_wants_them(tmp_path: Path, monkeypat
     ("endpoint", "without", "sentence"),
     [
         ("collector", "", "expected the URL of a collector, such as http://collector:4318"),
-        ("http://c:4318", "opentelemetry", "install streamtopology-jobs[traces], or unset the variable"),
+        ("http://c:4318", "opentelemetry", "install streamtopology[traces], or unset the variable"),
     ],
 )
 def test_run_whose_traces_cannot_be_made_is_refused_first(tmp_path: Path, endpoint: str, without: str, sentence: str) -> None:

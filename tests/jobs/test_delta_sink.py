@@ -247,7 +247,7 @@ def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, str], comp
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamtopology.jobs.connectors.sinks.registry.find_spec", lambda name: None)
     (problem,) = check(sink_at(tmp_path / "out"), tmp_path)
-    assert problem.message == "sink 'out': format delta needs the package deltalake; install streamtopology-jobs[delta]"
+    assert problem.message == "sink 'out': format delta needs the package deltalake; install streamtopology[delta]"
 
 
 @apart

@@ -269,7 +269,7 @@ def test_run_without_kafka_and_event_time_has_neither_lag_nor_watermark():
     metrics = Metrics(run(1))
     served = {sample.name for family in metrics.registry.collect() for sample in family.samples}
     assert served & {"streamtopology_lag_rows", "streamtopology_watermark_timestamp_seconds"} == set()
-    assert value(metrics, "build_info", version=version("streamtopology-jobs")) == 1
+    assert value(metrics, "build_info", version=version("streamtopology")) == 1
 
 
 def test_present_batch_has_its_seconds_and_no_batch_has_none():

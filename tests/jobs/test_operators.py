@@ -443,7 +443,7 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("aggregate", {"aggregates": {"x": "sum(i * f)"}}, "for an expression give it a name before, in the source's select"),
         ("aggregate", {"aggregates": {"x": "avg(i)"}}, r"did you mean mean\(i\)\?"),
         ("aggregate", {"aggregates": {"x": "summ(i)"}}, r"did you mean sum\(i\)\?"),
-        ("aggregate", {"aggregates": {"x": "sum()"}}, r"max\(column\)$"),
+        ("aggregate", {"aggregates": {"x": "sum()"}}, r"as sum\(amount\)$"),
         ("aggregate", {"aggregates": {"x": "sum(s)"}}, "sum.s. of string; allowed: a number"),
         ("aggregate", {"aggregates": {"k": "sum(i)"}}, "have one name"),
         ("top-k", {"by": "i", "id": "s", "k": 0}, "from 1 to 1,000"),

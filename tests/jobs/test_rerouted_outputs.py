@@ -16,13 +16,13 @@ from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
 
 KEYS = 60
-OPERATORS = ("totals", "windows", "updates")
+OPERATORS = ("totals", "windows", "updates", "first", "once")
 BY_KEY = {"policy": "mixed", "key": "sensor"}
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "start" / "first-operator.md"
 
 
 def totals(folder: Path) -> dict[str, Any]:
-    """The operator `Total` of the documentation, and windows that are emitted again when late tuples come."""
+    """The operator `Total` of the documentation, windows that are emitted again when late tuples come, and first tuples."""
     blocks = DOCUMENTED.read_text().split("```python\n")[1:3]
     (folder / "mine.py").write_text("\n".join(block.split("```")[0] for block in blocks))
     operators = [
@@ -32,6 +32,13 @@ def totals(folder: Path) -> dict[str, Any]:
             "with": {"time": "at", "size": "10s", "allowedLateness": "1h", "aggregates": {"n": "count()"}},
         },
         {"name": "updates", "inputs": ["s"], "grouping": BY_KEY, "run": "count"},
+        {"name": "tens", "inputs": ["s"], "run": "map", "with": {"select": ["sensor", '"at" // 10 * 10 AS ten']}},
+        {
+            "name": "first", "inputs": ["tens"], "run": "deduplicate", "with": {"time": "ten"},
+            "grouping": {"policy": "mixed", "key": ["sensor", "ten"]},
+        },
+        {"name": "sensors", "inputs": ["s"], "run": "map", "with": {"select": ["sensor"]}},
+        {"name": "once", "inputs": ["sensors"], "grouping": BY_KEY, "run": "deduplicate"},
     ]  # fmt: skip
     watermark = {"s": {"column": "at", "delay": "0s"}}
     return manifest(operators, {"s": "sensor BIGINT, celsius DOUBLE, at BIGINT"}, watermarks=watermark)

@@ -36,7 +36,7 @@ def here(work: Path, case: Case, seed: int, policy: str = "mixed") -> tuple[list
     flow.silence()
     kept: Any = flow.sinks["own"]
     batches: dict[int, pa.Table] = {n: table.select(_columns(case)) for n, table in sorted(kept.batches.items())}
-    types = [str(kind) for kind in next(iter(batches.values())).schema.types]
+    types = [str(kind).replace("<item:", "<element:") for kind in next(iter(batches.values())).schema.types]
     return types, [as_texts(table) for table in batches.values() if table.num_rows]
 
 

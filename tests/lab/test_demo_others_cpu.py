@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from streamtopology.lab.demo.others_cpu import CpuTimes, cpu_times, others_cores, others_text
+from streamtopology.lab.bench.cpu_times import CpuTimes, cpu_times
+from streamtopology.lab.demo.others_cpu import others_cores, others_text
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

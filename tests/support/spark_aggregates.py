@@ -9,10 +9,11 @@ import json
 import os
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,15 @@ CALLS: Mapping[str, str] = {
     "sum(big)": "sum(big)",
     "mean(big)": "avg(big)",
     "max(big)": "max(big)",
+    "stddev(n)": "stddev(n)",
+    "variance(x)": "variance(x)",
+    "var_pop(small)": "var_pop(small)",
+    "stddev_pop(price)": "stddev_pop(price)",
+    "collect_list(name)": "collect_list(name)",
+    "collect_set(day)": "collect_set(day)",
 }
+# Result columns whose last digits depend on the order of the tuples.
+_ROUNDED = {f"a{place}" for place, call in enumerate(CALLS) if call.startswith(("stddev", "var"))}
 # Batch -> its rows, each as texts, sorted; batches without rows are left out.
 Batches = dict[int, list[list[str]]]
 
@@ -208,21 +217,28 @@ def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
 
 
 def as_texts(table: pa.Table) -> list[list[str]]:
-    columns = [[_text(value) for value in column.to_pylist()] for column in table.columns]
+    columns = [
+        [f"{value:.9g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
+        for name in table.column_names
+    ]
     return sorted(map(list, zip(*columns, strict=True)))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return repr(value + 0.0)  # -0.0 is 0.0
+    if isinstance(value, list):  # in any order
+        return str(sorted(map(_text, value)))
     return str(value.astimezone(UTC)) if isinstance(value, datetime) else str(value)
 
 
-def on_spark(spark: SparkSession, folder: Path, seed: int) -> dict[str, Any]:
-    """Batches by case, and the types of the columns."""
+def on_spark(
+    spark: SparkSession, folder: Path, seed: int, queries: Mapping[str, tuple[str, Callable[[DataFrame], DataFrame]]]
+) -> dict[str, Any]:
+    """Batches by query, each in a mode and of the rows of `tables`, and the types of the columns."""
     files = folder / f"files-{seed}"
     first, later = tables(seed)[:PAUSE], tables(seed)[PAUSE:]
-    found: dict[str, Any] = {name: {"types": [], "batches": {}} for name in CASES}
+    found: dict[str, Any] = {name: {"types": [], "batches": {}} for name in queries}
     for number, part in enumerate((first, later)):
         files.mkdir(exist_ok=True)
         for place, table in enumerate(part):
@@ -230,13 +246,19 @@ def on_spark(spark: SparkSession, folder: Path, seed: int) -> dict[str, Any]:
             pq.write_table(table, files / f"{turn}.parquet")
             os.utime(files / f"{turn}.parquet", (turn, turn))  # Spark takes the oldest first
         checkpoints = folder / f"checkpoint-{seed}"
-        queries = [_started(spark, files, checkpoints / name, case, found[name]) for name, case in CASES.items()]
-        for query in queries:
-            query.awaitTermination()
+        for running in [_started(spark, files, checkpoints / name, *queries[name], found[name]) for name in queries]:
+            running.awaitTermination()
     return found
 
 
-def _started(spark: SparkSession, files: Path, checkpoint: Path, case: Case, found: dict[str, Any]) -> StreamingQuery:
+def _started(
+    spark: SparkSession,
+    files: Path,
+    checkpoint: Path,
+    mode: str,
+    query: Callable[[DataFrame], DataFrame],
+    found: dict[str, Any],
+) -> StreamingQuery:
     def keep(frame: DataFrame, batch: int) -> None:
         table = frame.toArrow()
         found["types"] = [str(kind) for kind in table.schema.types]
@@ -245,8 +267,8 @@ def _started(spark: SparkSession, files: Path, checkpoint: Path, case: Case, fou
 
     rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(files))
     return (
-        _aggregated(rows, case)
-        .writeStream.outputMode(case.mode)
+        query(rows)
+        .writeStream.outputMode(mode)
         .option("checkpointLocation", str(checkpoint))
         .foreachBatch(keep)
         .trigger(availableNow=True)
@@ -267,7 +289,8 @@ def _aggregated(rows: DataFrame, case: Case) -> DataFrame:
     return rows.groupBy(*keys, *windowed).agg(*calls).select(*keys, *bounds, *[f"a{place}" for place in range(len(calls))])
 
 
-def main(folder: Path, seeds: Sequence[int]) -> None:
+def record(folder: Path, seeds: Sequence[int], queries: Mapping[str, tuple[str, Callable[[DataFrame], DataFrame]]]) -> None:
+    """Write `SEED.json` for each seed."""
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
@@ -275,9 +298,10 @@ def main(folder: Path, seeds: Sequence[int]) -> None:
         builder = builder.config(f"spark.sql.{name}", value)
     spark = builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     for seed in seeds:
-        (folder / f"{seed}.json").write_text(json.dumps(on_spark(spark, folder, seed)))
+        (folder / f"{seed}.json").write_text(json.dumps(on_spark(spark, folder, seed, queries)))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), list(map(int, sys.argv[2:])))
+    cases = {name: (case.mode, partial(_aggregated, case=case)) for name, case in CASES.items()}
+    record(Path(sys.argv[1]), list(map(int, sys.argv[2:])), cases)

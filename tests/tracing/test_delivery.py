@@ -200,7 +200,7 @@ def test_traces_are_off_unless_a_collector_is_named(environ: dict[str, str]) -> 
 )
 def test_unusable_settings_are_refused_by_name_without_their_value(environ: dict[str, str], named: str) -> None:
     with pytest.raises(TracesUnusable, match=named) as refused:
-        check_traces(environ, "streamtopology-jobs")
+        check_traces(environ, "streamtopology")
     assert SECRET not in str(refused.value)
     assert refused.value.exit_code == 2
 
@@ -226,7 +226,7 @@ def test_nothing_of_opentelemetry_is_loaded_while_traces_are_off(module: str) ->
     code = (
         f"import sys, streamtopology.{module}\n"
         "from streamtopology.tracing.opening import check_traces, traces\n"
-        "check_traces({}, 'streamtopology-jobs')\n"
+        "check_traces({}, 'streamtopology')\n"
         "with traces({}, {}, print) as emit: pass\n"
         "print(emit, *(name for name in sys.modules if name.startswith(('opentelemetry', 'google.protobuf'))))"
     )

@@ -21,7 +21,7 @@ from streamtopology.topology.problems import Problem, one_of, without_consequenc
 from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.shell_paths import shell_path_problems
 from streamtopology.topology.spark_conf import spark_conf_problems
-from streamtopology.topology.traits import BUILTINS, Traits
+from streamtopology.topology.traits import BUILTINS, Traits, windowed
 from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
 
 _NAME = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
@@ -205,7 +205,7 @@ def _builtin_problems(topology: Topology, operator: OperatorSpec) -> Iterator[Pr
 def _traits_problems(topology: Topology, operator: OperatorSpec, traits: Traits) -> Iterator[Problem]:
     yield from _input_count_problems(operator, traits)
     yield from _state_problems(operator, traits)
-    yield from _watermark_problems(topology, operator, traits)
+    yield from _watermark_problems(topology, operator)
 
 
 def _input_count_problems(operator: OperatorSpec, traits: Traits) -> Iterator[Problem]:
@@ -237,8 +237,8 @@ def _state_problems(operator: OperatorSpec, traits: Traits) -> Iterator[Problem]
         yield Problem(f"{operator.path}.grouping.policy", message)
 
 
-def _watermark_problems(topology: Topology, operator: OperatorSpec, traits: Traits) -> Iterator[Problem]:
-    if not traits.windowed:
+def _watermark_problems(topology: Topology, operator: OperatorSpec) -> Iterator[Problem]:
+    if not windowed(operator):
         return
     reaching = topology.sources_of(operator.name)
     for index, source in enumerate(topology.sources):
@@ -271,11 +271,14 @@ def _late_problems(topology: Topology) -> Iterator[Problem]:
         if operator.late not in readers:
             message = f"found {operator.late!r}, expected a sink whose input is {operator.name!r}"
             yield Problem(path, f"{message}; allowed: {', '.join(readers) or 'nothing'}")
-        traits = BUILTINS.get(operator.run)
-        if traits is not None and not traits.windowed:
-            windowed = " and ".join(name for name, other in BUILTINS.items() if other.windowed)
+        if operator.run in BUILTINS and not windowed(operator):
+            those = [f"{name} with {other.windowed_with}".removesuffix(" with ") for name, other in _windowed_builtins()]
             message = f"found {operator.late!r}, but {operator.run!r} leaves out no row as late; of the built-ins"
-            yield Problem(path, f"{message} {windowed} do: remove it")
+            yield Problem(path, f"{message} {', '.join(those[:-1])} and {those[-1]} do: remove it")
+
+
+def _windowed_builtins() -> Iterator[tuple[str, Traits]]:
+    return ((name, traits) for name, traits in BUILTINS.items() if traits.windowed)
 
 
 def _executor_problems(topology: Topology) -> Iterator[Problem]:

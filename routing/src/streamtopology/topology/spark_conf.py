@@ -37,6 +37,11 @@ OPEN_SECRET_PATTERN = f"({VARIABLE_PATTERN}|://[^/]*@)"
 JARS_EXPECTED = "expected no ${env:NAME} and no password@ in its value, which others see on the driver's command line"
 
 
+def is_free(name: str) -> bool:
+    """True for the name of a setting that is not the driver's own."""
+    return re.fullmatch(NAME_PATTERN, name) is not None and re.fullmatch(RESERVED_PATTERN, name) is None
+
+
 def read_spark_conf(place: Place) -> dict[str, str]:
     """The settings at this place, which may be absent."""
     place.at_most(MOST_SPARK_SETTINGS, "settings")

@@ -15,13 +15,14 @@ class Traits:
 
     `stateful`: keeps something per key between rows, so each key needs one home.
     `combinable`: partial results of one key from several instances can be merged, so a policy may split its keys.
-    `windowed`: closes windows by event time, so its sources need a watermark.
+    `windowed`: closes windows by event time, so its sources need a watermark; where `windowed_with` names an option, with it.
     `min_inputs`, `max_inputs`: how many inputs it takes (None: any number).
     """
 
     stateful: bool
     combinable: bool = False
     windowed: bool = False
+    windowed_with: str = ""
     min_inputs: int = 1
     max_inputs: int | None = 1
     summary: str = ""
@@ -29,7 +30,7 @@ class Traits:
 
 BUILTINS: Mapping[str, Traits] = {
     "count": Traits(stateful=True, combinable=True, max_inputs=None, summary="tuples per key"),
-    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max, count per key"),
+    "aggregate": Traits(stateful=True, combinable=True, max_inputs=None, summary="sum, mean, min, max, count and more per key"),
     "top-k": Traits(stateful=True, combinable=True, max_inputs=None, summary="the k ids with the largest values per key"),
     "quantiles": Traits(stateful=True, combinable=True, max_inputs=None, summary="quantiles of a column per key"),
     "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),
@@ -39,6 +40,9 @@ BUILTINS: Mapping[str, Traits] = {
     ),
     "window-join": Traits(
         stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="tuples of several inputs near in time"
+    ),
+    "deduplicate": Traits(
+        stateful=True, windowed=True, windowed_with="time", max_inputs=None, summary="the first tuple per key"
     ),
     "enrich": Traits(stateful=False, max_inputs=None, summary="more columns, at a cost that may depend on the tuple"),
 }
@@ -51,6 +55,12 @@ def combinable(operators: Iterable[OperatorSpec]) -> dict[str, bool]:
         for operator in operators
         if operator.run in BUILTINS and BUILTINS[operator.run].stateful
     }
+
+
+def windowed(operator: OperatorSpec) -> bool:
+    """Return whether an operator, one that is built in, goes by event time, so that rows may be late for it."""
+    traits = BUILTINS[operator.run]
+    return traits.windowed and (not traits.windowed_with or operator.options.get(traits.windowed_with) is not None)
 
 
 def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
@@ -66,8 +76,7 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     return frozenset(
         one.name
         for one in known
-        if not BUILTINS[one.run].stateful
-        or (in_parts.get(one.name, False) and not BUILTINS[one.run].windowed and one.name not in in_time)
+        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and not windowed(one) and one.name not in in_time)
     )
 
 
@@ -80,6 +89,6 @@ def _awaited_by_windows(operators: Sequence[OperatorSpec]) -> set[str]:
     """The operators whose rows reach one that may leave out late rows, however many operators lie between."""
     awaited: set[str] = set()
     for operator in reversed(operators):
-        if operator.name in awaited or operator.run not in BUILTINS or BUILTINS[operator.run].windowed:
+        if operator.name in awaited or operator.run not in BUILTINS or windowed(operator):
             awaited.update(given.source for given in operator.inputs)
     return awaited

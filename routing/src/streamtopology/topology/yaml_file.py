@@ -138,3 +138,25 @@ def read_yaml(path: Path) -> object:
     if not documents or documents[0] is None:
         raise ManifestError([Problem("", "the file is empty, expected a StreamTopology")], str(path))
     return documents[0]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts that any reader of YAML takes for something else are quoted, and no value stands for another place of it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return yaml.ScalarNode(f"{_TAG}str", data, style=None if data.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+_Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *resolvers]
+    for first, resolvers in (yaml.SafeDumper.yaml_implicit_resolvers | _Loader.yaml_implicit_resolvers).items()
+}
+
+
+def yaml_text(manifest: object) -> str:
+    """The text of a file that `read_yaml` reads to `manifest`, of plain dicts, lists and scalars."""
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)

@@ -50,6 +50,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "heterogeneous": Benchmark(
         "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5}
     ),
+    "job": Benchmark(
+        "Queries of a PySpark script by Spark and by `streamtopology run`, on executors of unequal CPU.",
+        {"runs": 3, "seed": 1, "quick": False},
+    ),
     "rescale": Benchmark("One executor more and one fewer under a running topology.", {"runs": 3}),
     "chaos": Benchmark(
         "kill -9 of all processes during re-routing: rows lost, rows counted twice.",

@@ -20,9 +20,10 @@ from streamtopology.jobs.local.run import Session, as_baseline, write_report
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions
 from streamtopology.jobs.view.run_report import BASELINE, REROUTED, Checked
+from streamtopology.lab.bench.cpu_times import cpu_times
 from streamtopology.lab.bench.flights_data import make_flights
 from streamtopology.lab.demo.check import check_destinations, check_tails, count_flights
-from streamtopology.lab.demo.others_cpu import cpu_times, others_cores, others_text
+from streamtopology.lab.demo.others_cpu import others_cores, others_text
 from streamtopology.topology import Topology, load
 
 MANIFEST = Path("examples/flights.yaml")

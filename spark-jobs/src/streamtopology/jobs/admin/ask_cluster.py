@@ -173,7 +173,7 @@ def asking_the_cluster(name: str, namespace: str | None, context: str | None, an
         from kubernetes.config.config_exception import ConfigException
         from yaml import YAMLError
     except ImportError as missing:
-        raise WrongUse("asking a cluster needs the package kubernetes: install streamtopology-jobs[kubernetes]") from missing
+        raise WrongUse("asking a cluster needs the package kubernetes: install streamtopology[kubernetes]") from missing
 
     file = os.environ.get("KUBECONFIG")
     if file is None and not Path("~/.kube/config").expanduser().exists():

@@ -46,7 +46,7 @@ COMMANDS = {
 def _version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
     if asked:
         python = ".".join(map(str, sys.version_info[:3]))
-        print(f"{NAME} {version('streamtopology-jobs')} (Python {python}, Spark {version('pyspark')})")
+        print(f"{NAME} {version('streamtopology')} (Python {python}, Spark {version('pyspark')})")
         context.exit()
 
 

@@ -102,7 +102,7 @@ def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, 
     """Run the manifest with a live view; with `baseline` the same input first under that policy. Returns the exit code."""
     hides_keys(os.environ)  # wrong values are refused before anything is started
     history_log(os.environ)
-    check_traces(os.environ, "streamtopology-jobs")
+    check_traces(os.environ, "streamtopology")
     read = version_of(reporting.manifest)
     findings = examine(reporting.manifest)
     topology = findings.refuse_problems()

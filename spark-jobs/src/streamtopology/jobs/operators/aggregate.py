@@ -1,4 +1,4 @@
-"""aggregate: sum, mean, min, max and count of columns, per group."""
+"""aggregate: functions of columns, per group: sum, mean, min, max, count, and those of `accumulators`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.accumulators import ACCUMULATORS, Accumulator
 from streamtopology.jobs.operators.base import Rows, field_values
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, of_ranks, ranks, values_of_state
 from streamtopology.jobs.operators.decimals import mean_type, means, of_words, sum_type, words_of
@@ -28,10 +29,15 @@ else:
 
 # The fields that the state keeps for a function in addition to the count.
 _KEPT: Mapping[str, Merge] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max"}
-FUNCTIONS = ("count", "sum", "mean", "min", "max")
+FUNCTIONS = ("count", "sum", "mean", "min", "max", *ACCUMULATORS)
 NANS = ("ignore", "keep")
 # Functions by names that other systems and people have for them.
-_OTHER_NAMES: Mapping[str, str] = {"avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max"}
+_OTHER_NAMES: Mapping[str, str] = {
+    "avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max",
+    "std": "stddev", "stddev_samp": "stddev", "var": "variance", "var_samp": "variance", "first_value": "first",
+    "last_value": "last", "any_value": "first", "list": "collect_list", "array_agg": "collect_list", "bool_and": "min",
+    "bool_or": "max", "count_distinct": "approx_count_distinct",
+}  # fmt: skip
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
 _ROWS = "agg_rows"
 _HIGH = "high"
@@ -56,9 +62,9 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
     for name, text in aggregates.items():
         match = _CALL.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
-            allowed = ", ".join(f"{function}(column)" for function in FUNCTIONS)
             raise OptionError(
-                f"aggregate {name!r} is {text!r}; allowed: count(), {allowed}{_likely(match)}",
+                f"aggregate {name!r} is {text!r}; allowed: count(), or a column in {', '.join(FUNCTIONS)}, as sum(amount)"
+                f"{_likely(match)}",
                 about=text if isinstance(text, str) else "aggregates",
             )
         calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))
@@ -91,6 +97,11 @@ class Aggregates:
             column: sorted({_KEPT[call.function] for call in calls if call.column == column and call.function in _KEPT})
             for column in self._types
         }
+        self._accumulators: dict[str, dict[str, Accumulator]] = {column: {} for column in self._types}
+        for call in calls:
+            if call.function in ACCUMULATORS:
+                made = ACCUMULATORS[call.function]
+                self._accumulators[call.column][made.name] = made(_field(made.name, call.column), self._types[call.column])
         called = {(call.function, call.column) for call in calls}
         self._wide = {
             column
@@ -110,6 +121,8 @@ class Aggregates:
             if kind is not None:
                 field = _field(kind, call.column)
                 needed[field] = self._kept(field, kind, self._types[call.column])
+        for accumulators in self._accumulators.values():
+            needed |= {field.name: field for accumulator in accumulators.values() for field in accumulator.fields}
         for column in sorted(self._wide):  # `added`: a `sum`, called before, had 64 bits
             field, means = _field(_HIGH, column), _meaning(self._types[column]) if _is_decimal(self._types[column]) else ""
             needed[field] = Field(field, np.dtype(np.int64), merge="sum", added=True, means=means)
@@ -147,6 +160,9 @@ class Aggregates:
                 counts = countable(given, self._keeps_nan)
                 values = given if counts is None else given.filter(pa.array(counts))
             at = slots if counts is None else slots[counts]
+            for accumulator in self._accumulators[column].values():
+                kept = given if counts is None else given.filter(pa.array(counts))
+                accumulator.fold(state, at, kept, state.column(_count_field(column)))
             kernels.count_at(state.column(_count_field(column)), at)
             for kind in kinds:
                 self._add(state, kind, column, at, values)
@@ -171,11 +187,19 @@ class Aggregates:
 
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         """Fold row i of `partial`, a column per field, into slot slots[i]. Raises OverflowError as `fold`."""
+        done: set[str] = set()
+        for column, accumulators in self._accumulators.items():
+            counter = _count_field(column)
+            for accumulator in accumulators.values():
+                accumulator.combine(state, slots, partial, partial.column(counter).to_numpy(), state.column(counter))
+                done |= {field.name for field in accumulator.fields}
         low = {_field("sum", column): column for column in self._wide}
         extremes: dict[str, Literal["min", "max"]] = {
             _field(kind, column): kind for column, kinds in self._kinds.items() for kind in kinds if kind != "sum"
         }
         for field in self.fields:
+            if field.name in done:
+                continue
             if field.merge is None:
                 values = partial.column(field.name)
                 keep_extremes(
@@ -206,6 +230,8 @@ class Aggregates:
         counted = state.column(_count_field(call.column))[slots]
         if call.function == "count":
             return pa.array(counted)
+        if call.function in ACCUMULATORS:
+            return self._accumulator(call).results(call.function, state, slots, counted)
         nothing, type_, kind = counted == 0, self._types[call.column], self._result_type(call)
         field = _field(_KEPT[call.function], call.column)
         if _is_decimal(type_) and call.function in ("sum", "mean"):
@@ -232,12 +258,17 @@ class Aggregates:
     def _result_type(self, call: Call) -> pa.DataType:
         if call.function == "count":
             return pa.int64()
+        if call.function in ACCUMULATORS:
+            return self._accumulator(call).result_type(call.function)
         kind = self._types[call.column]
         if call.function in ("min", "max"):
             return kind
         if _is_decimal(kind):
             return sum_type(kind) if call.function == "sum" else mean_type(kind)
         return pa.float64() if call.function == "mean" else pa.from_numpy_dtype(_dtype(kind))
+
+    def _accumulator(self, call: Call) -> Accumulator:
+        return self._accumulators[call.column][ACCUMULATORS[call.function].name]
 
 
 class Aggregate(KeyedAggregate):
@@ -333,6 +364,11 @@ def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
         found = ", ".join(map(str, kinds))
         raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map", about=call.column)
     kind = kinds[0]
+    if call.function in ACCUMULATORS:
+        if ACCUMULATORS[call.function].takes(kind):
+            return kind
+        allowed = ACCUMULATORS[call.function].allowed
+        raise OptionError(f"{call.function}({call.column}) of {kind}; allowed: {allowed}; a map can cast it", about=call.column)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_decimal(kind)
     ordered = pa.types.is_boolean(kind) or has_extremes(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
     if number or call.function == "count" or (ordered and call.function in ("min", "max")):

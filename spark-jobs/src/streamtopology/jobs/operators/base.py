@@ -250,6 +250,11 @@ class Operator(metaclass=_Checking):
 
     # What an operator may override ------------------------------------------------------------------------------------
 
+    @classmethod
+    def leaves_out_late(cls, options: Mapping[str, Any]) -> bool:
+        """True if late rows are left out under these options, those of the manifest."""
+        return cls.drops_late_rows
+
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         """Check columns, set `self.state` and `self.output`, and return the schema of emitted rows (None: emits none).
 

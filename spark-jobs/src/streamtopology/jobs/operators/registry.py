@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 from streamtopology.jobs.operators.aggregate import Aggregate
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.count import Count
+from streamtopology.jobs.operators.deduplicate import Deduplicate
 from streamtopology.jobs.operators.enrich import Enrich
 from streamtopology.jobs.operators.quantiles import Quantiles
 from streamtopology.jobs.operators.sql import Filter, Map
@@ -29,6 +30,7 @@ BUILTINS: Mapping[str, type[Operator]] = {
     "enrich": Enrich,
     "window-aggregate": WindowAggregate,
     "window-join": WindowJoin,
+    "deduplicate": Deduplicate,
 }
 
 

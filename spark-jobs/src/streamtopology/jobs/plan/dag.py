@@ -225,7 +225,7 @@ def _windows_of_windows(operator: OperatorSpec, base_dir: Path, windows_before: 
     before = next((windows_before[given.source] for given in operator.inputs if given.source in windows_before), None)
     if before is not None or cls.emits_behind_watermark:
         windows_before[operator.name] = before or operator.name
-    if before is None or not cls.drops_late_rows:
+    if before is None or not cls.leaves_out_late(operator.options):
         return []
     sentence = (
         f"operator {operator.name!r}: it would leave out every row as late, because {before!r} emits a window only when the "
@@ -299,7 +299,7 @@ def _nodes_of(
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:
     """The rows of the sink that `late` names: the columns of all inputs; a row has NULL in those that its input lacks."""
-    if not cls.drops_late_rows:
+    if not cls.leaves_out_late(operator.options):
         raise ValueError(f"late names the sink {operator.late!r}, but {operator.run!r} leaves out no row as late; remove late")
     try:
         return pa.unify_schemas(list(inputs.values()))

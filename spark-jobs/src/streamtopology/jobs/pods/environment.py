@@ -52,7 +52,7 @@ class DriverEnvironment:
     @staticmethod
     def read(environ: Mapping[str, str]) -> DriverEnvironment:
         """Read the environment. Raises WrongUse or TracesUnusable with the names of missing or wrong variables."""
-        check_traces(environ, "streamtopology-jobs")
+        check_traces(environ, "streamtopology")
         values = _needed(environ, variables.TOPOLOGY, variables.NAMESPACE, variables.POD_NAME, variables.POD_IP)
         heap = environ.get(variables.HEAP_MEBIBYTES, str(DEFAULT_DRIVER_HEAP_MEBIBYTES))
         return DriverEnvironment(

@@ -176,9 +176,14 @@ class TopologyRun:
             checkpoint=self.checkpoint.uri,
             executors=[self._executor(executor, executor.id in admitted) for executor in self._cluster.watch.present()],
             lag=self._query.lag,
-            watermark=self._driver.watermarks.current(),
+            watermark=self.watermark,
             at=time.time(),
         )
+
+    @property
+    def watermark(self) -> float | None:
+        """The watermark, in seconds since 1970; None if there is none yet."""
+        return self._driver.watermarks.current()
 
     def _executor(self, executor: ExecutorInfo, admitted: bool) -> LiveExecutor:
         name = self._cluster.slot_of(executor)

@@ -14,10 +14,19 @@ from pyspark.sql import functions as F
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, watermark_below
 
 _EMITS = {"append": "closed", "update": "updates", "complete": "all"}
-_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "mean", "Min": "min", "Max": "max"}
+_FUNCTIONS = {
+    "Count": "count", "Sum": "sum", "Average": "mean", "Min": "min", "Max": "max",
+    "StddevSamp": "stddev", "StddevPop": "stddev_pop", "VarianceSamp": "variance", "VariancePop": "var_pop",
+    "First": "first", "Last": "last", "CollectList": "collect_list", "CollectSet": "collect_set",
+    "HyperLogLogPlusPlus": "approx_count_distinct",
+}  # fmt: skip
+# The error of an approx_count_distinct that asks for none.
+_USUAL_ERROR = 0.05
+# The only field of a struct around values of which NULL is one.
+_BOXED = "boxed"
 _TIME = "time"
 
 
@@ -53,26 +62,36 @@ class _Calls:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     met: list[Node] = field(default_factory=list[Node])
 
-    def name_of(self, call: Node) -> str:
-        """The name of a call's result; one that was met before is the same. Raises NotCut."""
+    def number_of(self, call: Node) -> int:
+        """The number of a call; one that was met before is the same. Raises NotCut."""
         for number, before in enumerate(self.met):
             if before.semanticEquals(call):
-                return f"result_{number}"
-        function = call.aggregateFunction()
-        name, kind = f"result_{len(self.met)}", _FUNCTIONS.get(catalyst.kind(function))
-        if kind is None or call.isDistinct():
-            distinct = "DISTINCT " if call.isDistinct() else ""
-            raise NotCut(f"{function.prettyName()}({distinct}...) is not taken over yet; count, sum, avg, min and max are")
-        if kind == "sum" and function.prettyName() != "sum":
-            raise NotCut(f"{function.prettyName()}(...) is not taken over yet: it gives NULL where a sum is too large")
-        if kind == "sum" and self.spark.conf.get("spark.sql.ansi.enabled") == "false":
-            raise NotCut("sum(...) is not taken over with spark.sql.ansi.enabled: false, where a sum that is too large wraps")
+                return number
+        function, number = _written_out(call, self.spark), len(self.met)
         value = self._value(function, call.filter())
-        column = f"value_{len(self.met)}"
         if value is not None:
-            self.columns.append(value.alias(column))
-        self.texts[name] = f"{kind}({'' if value is None else column})"
+            self.columns.append(value.alias(f"value_{number}"))
+        of = "" if value is None else f"value_{number}"
+        self.texts[f"result_{number}"] = f"{self._name_of(function, call.isDistinct())}({of})"
         self.met.append(call)
+        return number
+
+    def result(self, call: Node, rows: DataFrame) -> Column:
+        """The result of a call, of the operator's rows."""
+        found = rows[f"result_{self.number_of(call)}"]
+        return found[_BOXED] if _keeps_null(_written_out(call, self.spark)) else found
+
+    def _name_of(self, function: Node, is_distinct: bool) -> str:
+        """The operator's name for a function. Raises NotCut."""
+        name, known = _FUNCTIONS.get(catalyst.kind(function)), function.prettyName()
+        if name is None or is_distinct:
+            raise NotCut(f"{known}({'DISTINCT ' if is_distinct else ''}...) is not taken over yet")
+        if name == "sum" and known != "sum":
+            raise NotCut(f"{known}(...) is not taken over yet: it gives NULL where a sum is too large")
+        if name == "sum" and self.spark.conf.get("spark.sql.ansi.enabled") == "false":
+            raise NotCut("sum(...) is not taken over with spark.sql.ansi.enabled: false, where a sum that is too large wraps")
+        if name == "approx_count_distinct" and function.relativeSD() != _USUAL_ERROR:
+            raise NotCut(f"approx_count_distinct(..., {function.relativeSD()}) is not taken over; its usual {_USUAL_ERROR} is")
         return name
 
     def _value(self, function: Node, condition: Any) -> Column | None:
@@ -85,18 +104,35 @@ class _Calls:
             value = F.lit(1)
             for one in asked:
                 value = F.when(one.isNotNull(), value)
+        elif _keeps_null(function):
+            value = F.struct(given[0].alias(_BOXED))
         else:
-            (value,) = given
+            value = given[0]
         return F.when(catalyst.column(condition.get(), self.spark), value) if condition.isDefined() else value
+
+
+def _written_out(call: Node, spark: SparkSession) -> Node:
+    """The function of a call, by those that it stands for: `count_if` by a count, `bool_and` by a least one."""
+    function = call.aggregateFunction()
+    return function.replacement() if catalyst.is_replaceable(function, spark) else function
+
+
+def _keeps_null(function: Node) -> bool:
+    """True if NULL may be its result though there are other values: the first one is NULL."""
+    return (
+        catalyst.kind(function) in ("First", "Last")
+        and not function.ignoreNulls()
+        and catalyst.children(function)[0].nullable()
+    )
 
 
 def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
     """The part that a node `Aggregate` becomes. Raises NotCut."""
     child = node.child()
-    watermark = watermark_below(child, list(catalyst.elements(child.output())))
+    watermark = watermark_below(child, list(catalyst.elements(child.output())), spark)
     groups = [_group(expression, number) for number, expression in enumerate(catalyst.elements(node.groupingExpressions()))]
     if not groups:
-        raise NotCut("an aggregate of all rows, without groupBy, is not taken over yet")
+        raise NotCut("an aggregate of all rows, without groupBy, has one group: there is nothing to re-route")
     results, calls = list(catalyst.elements(node.aggregateExpressions())), _Calls(spark)
     for result in results:
         _meet(result, groups, calls)
@@ -120,9 +156,9 @@ def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
         made = [_as_result(result, groups, calls, rows) for result in results]
         return catalyst.project(spark, made, catalyst.plan_of(rows))
 
-    below = catalyst.frame_of(spark, child).select(*columns)
+    below = RowsBelow(catalyst.frame_of(spark, child).select(*columns), watermark and replace(watermark, column=_TIME))
     run = "aggregate" if closing is None else "window-aggregate"
-    return Part("aggregate", run, options, tuple(keys), below, watermark and replace(watermark, column=_TIME), stand_in)
+    return Part("aggregate", run, options, tuple(keys), (below,), stand_in)
 
 
 def _group(expression: Node, number: int) -> _Group:
@@ -140,7 +176,7 @@ def _meet(expression: Node, groups: list[_Group], calls: _Calls) -> None:
     if any(group.expression.semanticEquals(expression) for group in groups):
         return
     if catalyst.kind(expression) == "AggregateExpression":
-        calls.name_of(expression)
+        calls.number_of(expression)
         return
     for child in catalyst.children(expression):
         _meet(child, groups, calls)
@@ -156,7 +192,7 @@ def _of_rows(expression: Node, groups: list[_Group], calls: _Calls, rows: DataFr
     spark = rows.sparkSession
     column = next((group.of(rows) for group in groups if group.expression.semanticEquals(expression)), None)
     if catalyst.kind(expression) == "AggregateExpression":
-        column = rows[calls.name_of(expression)]
+        column = calls.result(expression, rows)
     if column is not None:
         return catalyst.cast_to(catalyst.resolved(column, rows), expression.dataType(), spark)
     below = catalyst.children(expression)

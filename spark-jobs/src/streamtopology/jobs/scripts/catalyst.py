@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from py4j.java_gateway import is_instance_of
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -61,6 +62,17 @@ def project(spark: SparkSession, expressions: Sequence[Node], plan: Node) -> Nod
     return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, expressions), plan)
 
 
+def filtered(spark: SparkSession, condition: Node, plan: Node) -> Node:
+    """A node `Filter`."""
+    return _jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Filter(condition, plan)
+
+
+def grouped(spark: SparkSession, plan: Node) -> Node:
+    """A node `Aggregate` whose rows are the plan's, each once."""
+    logical, output = _jvm(spark).org.apache.spark.sql.catalyst.plans.logical, plan.output()
+    return logical.Aggregate(output, output, plan, _none(spark))
+
+
 def named(spark: SparkSession, expression: Node, name: str, like: Node | None = None) -> Node:
     """The expression under a name: in the place of the attribute `like`, or a new one."""
     expressions = _jvm(spark).org.apache.spark.sql.catalyst.expressions
@@ -86,6 +98,21 @@ def with_children(spark: SparkSession, expression: Node, given: Sequence[Node]) 
     return expression.withNewChildren(_sequence(spark, given).toIndexedSeq())
 
 
+def without_common(expression: Node, spark: SparkSession) -> Node:
+    """An expression `With`, whose parts refer to others that it names, with these in their places; any other as it is."""
+    if kind(expression) != "With":
+        return expression
+    named_ = list(elements(expression.defs()))
+
+    def put(part: Node) -> Node:
+        if kind(part) == "CommonExpressionRef":
+            return next(each.child() for each in named_ if each.id().equals(part.id()))
+        below = children(part)
+        return with_children(spark, part, [put(each) for each in below]) if below else part
+
+    return put(expression.child())
+
+
 def column(expression: Node, spark: SparkSession) -> Column:
     """An expression as a column."""
     return ClassicColumn(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
@@ -102,13 +129,29 @@ def cast_to(expression: Node, kind: Any, spark: SparkSession) -> Node:
     """The expression as a value of this type of Spark's."""
     if expression.dataType().sameType(kind):
         return expression
-    column_ = _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression).cast(kind)
-    return _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.expression(column_)
+    expressions = _jvm(spark).org.apache.spark.sql.catalyst.expressions
+    zone = _jvm(spark).scala.Option.apply(spark.conf.get("spark.sql.session.timeZone"))
+    return expressions.Cast(expression, kind, zone, expressions.EvalMode.LEGACY())
 
 
 def same(one: Node, other: Node) -> bool:
     """True for an attribute and itself further up or down."""
     return one.exprId().equals(other.exprId())
+
+
+def is_replaceable(expression: Node, spark: SparkSession) -> bool:
+    """True for an expression that Spark's optimizer writes as others, its `replacement`."""
+    name = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
+    return bool(is_instance_of(spark.sparkContext._gateway, expression, name))
+
+
+def filters_pushed(plan: Node, spark: SparkSession) -> Node:
+    """The plan with its filters as far down as Spark's optimizer puts each of them, without aliases of frames."""
+    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    before, plan = None, rules.analysis.EliminateSubqueryAliases.apply(plan)
+    while before is None or not plan.fastEquals(before):
+        before, plan = plan, rules.optimizer.PushPredicateThroughNonJoin.apply(plan)
+    return plan
 
 
 def has_watermark(attribute: Node) -> bool:
@@ -127,6 +170,18 @@ def delay_seconds(watermark: Node) -> float:
     """The delay of a node `EventTimeWatermark`."""
     (delay,) = [attribute for attribute in elements(watermark.output()) if has_watermark(attribute)][:1]
     return delay.metadata().getLong(_WATERMARK_MILLIS) / 1000
+
+
+def seconds_of(interval: Node) -> float | None:
+    """The length of a constant interval of days and less; None for any other expression."""
+    if not interval.foldable():
+        return None
+    length = interval.eval(None)
+    if isinstance(length, int):
+        return length / 1e6
+    if length is None or not hasattr(length, "months") or length.months != 0:
+        return None
+    return length.days * 86_400 + length.microseconds / 1e6
 
 
 def python_function(spark: SparkSession, function: Node) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from streamtopology.jobs.scripts import aggregates, catalyst, processors
+from streamtopology.jobs.scripts import aggregates, catalyst, duplicates, joins, processors
 from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 
@@ -33,6 +33,8 @@ _ROW_BY_ROW = {
     "Project", "Filter", "SubqueryAlias", "View", "Generate", "MapInPandas", "MapInArrow", "Join", "Repartition",
     "RepartitionByExpression", "ResolvedHint",
 }  # fmt: skip
+# In mode complete a batch has the whole result, and these may stand above the cut, too.
+_OF_THE_WHOLE = {"Sort", "GlobalLimit", "LocalLimit", "Offset"}
 
 
 def cut(frame: DataFrame, output_mode: str) -> Cut:
@@ -40,19 +42,31 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
     found = list(_stateful(catalyst.plan_of(frame)))
     if not found:
         raise NotCut("it keeps no state")
+    above = _ROW_BY_ROW
+    if output_mode == "complete":
+        above = _ROW_BY_ROW | _OF_THE_WHOLE
+        while catalyst.kind(found[0][0]) in _OF_THE_WHOLE and len(found) > 1:
+            found.pop(0)
     names = [_STATEFUL.get(catalyst.kind(each), _JOIN) for each, _ in found]
     if len(found) > 1:
         raise NotCut(f"{names[0]} stands on {names[-1]}, and a topology of a script has one stateful operator")
     ((node, path),) = found
     for parent, _ in path:
-        if catalyst.kind(parent) not in _ROW_BY_ROW:
+        if catalyst.kind(parent) not in above:
             raise NotCut(f"{catalyst.kind(parent)} stands on its stateful operator, and would see one batch at a time")
+    spark = frame.sparkSession
     if catalyst.kind(node) == "TransformWithStateInPySpark":
-        return Cut(processors.part_of(node, frame.sparkSession), tuple(path))
+        return Cut(processors.part_of(node, spark), tuple(path))
     if catalyst.kind(node) == "FlatMapGroupsInPandasWithState":
-        return Cut(processors.part_of_groups(node, frame.sparkSession), tuple(path))
+        return Cut(processors.part_of_groups(node, spark), tuple(path))
     if catalyst.kind(node) == "Aggregate":
-        return Cut(aggregates.part_of(node, frame.sparkSession, output_mode), tuple(path))
+        return Cut(aggregates.part_of(node, spark, output_mode), tuple(path))
+    if catalyst.kind(node) == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
+        return Cut(aggregates.part_of(catalyst.grouped(spark, node.child()), spark, output_mode), tuple(path))
+    if catalyst.kind(node) in ("Deduplicate", "DeduplicateWithinWatermark"):
+        return Cut(duplicates.part_of(node, spark), tuple(path))
+    if catalyst.kind(node) == "Join":
+        return Cut(joins.part_of(node, spark), tuple(path))
     raise NotCut(f"{names[0]} is not taken over yet")
 
 

@@ -61,18 +61,23 @@ def run_script(launch: Launch) -> int:
     script = launch.script.resolve()
     _let_executors_import(script.parent)
     keep_freed_memory()
-    history = new_history(shape)
-    steps = StartSteps(len(slots), history.starting)
-    cluster = EmbeddedCluster(shape.name, slots, launch.work_dir / "cluster", steps, user_settings(shape.spark_conf))
+    manifest: dict[str, Any] = to_manifest(shape)
+    executors = manifest["spec"]["executors"]
     with _terminated_by_exit(), ExitStack() as undo:
-        steps.cluster()
-        with View(history, Console(stderr=True), time.monotonic, launch.started):
-            undo.enter_context(cluster)
-        manifest: dict[str, Any] = to_manifest(shape)
-        executors = manifest["spec"]["executors"]
-        session = ScriptSession(cluster, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy)
-        undo.enter_context(session.taken_over())
-        return _exit_code(script, launch.arguments)
+
+        def start(asked: Mapping[str, str]) -> EmbeddedCluster:
+            history = new_history(shape)
+            steps = StartSteps(len(slots), history.starting)
+            settings = {**asked, **user_settings(shape.spark_conf)}
+            cluster = EmbeddedCluster(shape.name, slots, launch.work_dir / "cluster", steps, settings)
+            steps.cluster()
+            with View(history, Console(stderr=True), time.monotonic, launch.started):
+                undo.enter_context(cluster)
+            return cluster
+
+        session = ScriptSession(start, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy)
+        with session.taken_over():
+            return _exit_code(script, launch.arguments)
 
 
 def _let_executors_import(folder: Path) -> None:

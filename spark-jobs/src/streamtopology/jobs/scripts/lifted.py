@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamtopology.jobs.scripts.parts import NotCut, Part
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow
 from streamtopology.topology import API_VERSION, KIND, Topology, format_duration, parse
 
-SOURCE, SINK = "input", "result"
-# Spark counts every time, however far ahead of the clock; a topology at most those of a year.
+SINK = "result"
+# Spark counts every time, however far ahead of the clock; a topology at most those of a year. Nor is any stream idle on Spark.
 _A_YEAR = "8784h"
 _LONGEST_NAME = 40
 
 
 @dataclass
 class WriterSettings:
-    """What a script has asked of its DataStreamWriter before `start`. trigger: of processingTime the seconds."""
+    """What a script has asked of its DataStreamWriter before `start`.
+
+    trigger: of processingTime the seconds. function: of `foreachBatch`. row_writer: of `foreach`.
+    """
 
     output_mode: str = "append"
     format: str | None = None
@@ -27,6 +30,7 @@ class WriterSettings:
     trigger: dict[str, Any] = field(default_factory=dict[str, Any])
     partition_by: tuple[str, ...] = ()
     function: Any = None
+    row_writer: Any = None
 
     def option(self, name: str) -> str | None:
         """The value of an option, whose name has no case in Spark."""
@@ -36,24 +40,17 @@ class WriterSettings:
 def topology_of(
     part: Part, asked: WriterSettings, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
 ) -> Topology:
-    """The topology of a query. run: the module whose functions `input` and `result` give its frame and take its batches.
+    """The topology of a query. run: the module whose functions give its inputs by name, and whose `result` takes batches.
 
     Raises NotCut, ManifestError.
     """
     operator = name_of(part.name)
-    source: dict[str, Any] = {"name": SOURCE, "format": "dataframe", "options": {"run": f"{run}:{SOURCE}"}}
-    if part.watermark is not None:
-        source["watermark"] = {
-            "column": part.watermark.column,
-            "delay": format_duration(part.watermark.delay_seconds),
-            "maxAhead": _A_YEAR,
-        }
     spec = {
-        "sources": [source],
+        "sources": [_source(given, run) for given in part.inputs],
         "operators": [
             {
                 "name": operator,
-                "inputs": [SOURCE],
+                "inputs": [given.name for given in part.inputs],
                 "grouping": {"policy": policy, "key": list(part.key)},
                 "run": part.run,
                 "with": dict(part.options),
@@ -72,6 +69,18 @@ def topology_of(
         "checkpoint": checkpoint,
     }
     return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
+
+
+def _source(given: RowsBelow, run: str) -> dict[str, Any]:
+    source: dict[str, Any] = {"name": given.name, "format": "dataframe", "options": {"run": f"{run}:{given.name}"}}
+    if given.watermark is not None:
+        source["watermark"] = {
+            "column": given.watermark.column,
+            "delay": format_duration(given.watermark.delay_seconds),
+            "maxAhead": _A_YEAR,
+            "idleTimeout": _A_YEAR,
+        }
+    return source
 
 
 def policy_of(part: Part) -> str:

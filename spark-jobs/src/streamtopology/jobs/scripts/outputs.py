@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import UnsupportedOperationException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.lifted import WriterSettings
 
 Output = Callable[[DataFrame, int], object]
 _OWN_OPTIONS = {"checkpointlocation", "queryname"}
+
+
+def as_frame(rows: pa.Table, spark: SparkSession) -> DataFrame:
+    """The rows as a frame; times without a zone are TIMESTAMP_NTZ, whatever the session takes them for."""
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
@@ -23,6 +31,8 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
     """
     if asked.function is not None:
         return asked.function
+    if asked.row_writer is not None:
+        return _EachRow(asked.row_writer)
     format_ = asked.format or rows.sparkSession.conf.get("spark.sql.sources.default") or "parquet"
     options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
     if format_ == "console":
@@ -40,6 +50,17 @@ def _written(frame: DataFrame, format_: str, asked: WriterSettings) -> None:
     options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
     writer = frame.write.format(format_).mode("append").options(**options)
     (writer.partitionBy(*asked.partition_by) if asked.partition_by else writer).save()
+
+
+class _EachRow:
+    """Tasks give each row to the script's function, or to its object between `open` and `close`."""
+
+    def __init__(self, row_writer: Any) -> None:
+        self._give: Any = DataStreamWriter._construct_foreach_function(row_writer)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        frame.sparkSession.sparkContext.setLocalProperty("streaming.sql.batchId", str(batch))  # where PySpark's tasks look
+        frame.rdd.mapPartitionsWithIndex(self._give).count()
 
 
 class _Console:
@@ -63,4 +84,4 @@ class _Memory:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._tables = [*(self._tables if self._keeps else []), frame.toArrow()]
-        frame.sparkSession.createDataFrame(pa.concat_tables(self._tables)).createOrReplaceTempView(self._name)
+        as_frame(pa.concat_tables(self._tables), frame.sparkSession).createOrReplaceTempView(self._name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.scripts import catalyst
@@ -31,8 +31,17 @@ class Watermarked:
 
 
 @dataclass(frozen=True)
+class RowsBelow:
+    """Rows below a stateful node, which become the source `name`."""
+
+    rows: DataFrame
+    watermark: Watermarked | None
+    name: str = "input"
+
+
+@dataclass(frozen=True)
 class Part:
-    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `below` by their `key`.
+    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `inputs` by their `key`.
 
     stand_in: the plan that has the node's output, on a frame of the operator's rows.
     """
@@ -41,8 +50,7 @@ class Part:
     run: str
     options: dict[str, Any]
     key: tuple[str, ...]
-    below: DataFrame
-    watermark: Watermarked | None
+    inputs: tuple[RowsBelow, ...]
     stand_in: Callable[[DataFrame], Node]
 
 
@@ -58,14 +66,16 @@ class Cut:
         return catalyst.in_place_of(self.path, self.part.stand_in(rows), rows.sparkSession)
 
 
-def watermark_below(plan: Node, columns: Sequence[Node]) -> Watermarked | None:
+def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) -> Watermarked | None:
     """The watermark of the rows that a stateful node reads, if its column is among theirs; None if there is none.
 
-    Raises NotCut if there are several, or rows may be dropped above it.
+    Raises NotCut if there are several, or rows may be dropped above it. A filter of other columns drops its rows
+    before the watermark sees them: so Spark's optimizer has it.
     """
-    marks = [node for node in catalyst.nodes(plan) if catalyst.kind(node) == _MARK]
-    if not marks:
+    if not any(catalyst.kind(node) == _MARK for node in catalyst.nodes(plan)):
         return None
+    plan = catalyst.filters_pushed(plan, spark)
+    marks = [node for node in catalyst.nodes(plan) if catalyst.kind(node) == _MARK]
     if len(marks) > 1:
         raise NotCut("it has several watermarks, and a topology of a script has one")
     node, time = plan, marks[0].eventTime()
@@ -73,11 +83,17 @@ def watermark_below(plan: Node, columns: Sequence[Node]) -> Watermarked | None:
         if catalyst.kind(node) not in _KEEPING and not _drops_no_times(node, time):
             raise NotCut(
                 f"{catalyst.kind(node)} stands between withWatermark and its stateful operator, and may drop rows that the "
-                "watermark follows; call withWatermark last before groupBy"
+                "watermark follows; call withWatermark behind it"
             )
         (node,) = catalyst.children(node)
-    attribute = next((column for column in columns if catalyst.same(column, time)), None)
+    attribute = next((column for column in columns if _is_time(column, time)), None)
     return None if attribute is None else Watermarked(attribute, attribute.name(), catalyst.delay_seconds(node))
+
+
+def _is_time(column: Node, time: Node) -> bool:
+    """True for the time that a watermark follows, also under another name: an alias keeps the mark, as `window()` does."""
+    is_renamed = catalyst.has_watermark(column) and not (catalyst.is_window(column) or catalyst.is_session(column))
+    return catalyst.same(column, time) or is_renamed
 
 
 def _drops_no_times(node: Node, time: Node) -> bool:
@@ -86,5 +102,5 @@ def _drops_no_times(node: Node, time: Node) -> bool:
         return False
     condition, (below,) = node.condition(), catalyst.children(node)
     if catalyst.kind(condition) == "IsNotNull" and catalyst.kind(condition.child()) == "AttributeReference":
-        return catalyst.same(condition.child(), time)
+        return _is_time(condition.child(), time)
     return catalyst.kind(below) == "Expand"

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from streamtopology.jobs.operators.processors.group_state import GroupStateProcessor, time_mode_of
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
 
 _RUN = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
 
@@ -23,7 +23,7 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     if node.hasInitialState():
         raise NotCut("transformWithState has an initialState, which is not taken over yet")
     output = list(catalyst.elements(node.child().output()))
-    rows = _Rows.below(node.child(), output[: node.groupingAttributesLen()], output[node.groupingAttributesLen() :])
+    rows = _Rows.below(node.child(), output[: node.groupingAttributesLen()], output[node.groupingAttributesLen() :], spark)
     processor = _function(node, spark).__self__._stateful_processor
     mode = node.timeMode().toString().replace("NoTime", "None")
     form = "pandas" if "pandas" in node.userFacingDataType().toString() else "rows"
@@ -33,7 +33,7 @@ def part_of(node: Node, spark: SparkSession) -> Part:
 def part_of_groups(node: Node, spark: SparkSession) -> Part:
     """The part that a node `FlatMapGroupsInPandasWithState` becomes: applyInPandasWithState. Raises NotCut."""
     columns = catalyst.children(node.functionExpr())
-    rows = _Rows.below(node.child(), list(catalyst.elements(node.groupingAttributes())), columns)
+    rows = _Rows.below(node.child(), list(catalyst.elements(node.groupingAttributes())), columns, spark)
     function, timeout = _function(node, spark), node.timeout().toString().replace("$", "")
     state = _ddl(catalyst.fields_of(node.stateType()))
     names = [column.name() for column in rows.columns], [column.name() for column in catalyst.elements(node.output())]
@@ -51,8 +51,8 @@ class _Rows:
     watermark: Watermarked | None
 
     @staticmethod
-    def below(plan: Node, key: list[Node], columns: list[Node]) -> _Rows:
-        return _Rows(plan, key, columns, watermark_below(plan, columns))
+    def below(plan: Node, key: list[Node], columns: list[Node], spark: SparkSession) -> _Rows:
+        return _Rows(plan, key, columns, watermark_below(plan, columns, spark))
 
 
 def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Rows, time_mode: str, form: str) -> Part:
@@ -73,8 +73,8 @@ def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Row
         return catalyst.project(spark, [catalyst.named(spark, given, like.name(), like) for given, like in pairs], plan)
 
     names = tuple(next(one.name() for one in rows.columns if catalyst.same(one, each)) for each in rows.key)
-    below = catalyst.with_columns(spark, rows.plan, rows.columns)
-    return Part(name, _RUN, options, names, below, rows.watermark, stand_in)
+    below = RowsBelow(catalyst.with_columns(spark, rows.plan, rows.columns), rows.watermark)
+    return Part(name, _RUN, options, names, (below,), stand_in)
 
 
 def _function(node: Node, spark: SparkSession) -> Any:

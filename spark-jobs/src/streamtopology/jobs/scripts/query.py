@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     SinkProgress,
     SourceProgress,
+    StateOperatorProgress,
     StreamingQueryListener,
     StreamingQueryProgress,
 )
@@ -54,6 +55,7 @@ class TopologyStream(StreamingQuery):
         self._id, self._run_id = str(uuid.UUID(run.checkpoint.run)), str(uuid.uuid4())
         self._failure: BaseException | None = None
         self._told = -1
+        self._watermarks: dict[int, float] = {}
         self._thread = threading.Thread(target=self._work, name=f"query {run.router.topology.name}", daemon=True)
         queries.add(self)
         self._thread.start()
@@ -76,6 +78,8 @@ class TopologyStream(StreamingQuery):
         last = history.last
         if last is not None and last.number > self._told:
             self._told = last.number
+            if (watermark := self._run.watermark) is not None:
+                self._watermarks[last.number + 1] = watermark
             progress = QueryProgressEvent(self._progress(last))
             self._tell(lambda listener: listener.onQueryProgress(progress))
 
@@ -92,7 +96,7 @@ class TopologyStream(StreamingQuery):
         if isinstance(failure, SinkError):  # what follows the sink's own words is of manifests
             said = failure.__cause__ if isinstance(failure.__cause__, SinkError) else failure
             return f"{said}. The batch is committed: the next run of the script gives it to the sink again"
-        return str(failure) if isinstance(failure, StreamTopologyError) else repr(failure)
+        return str(failure) if isinstance(failure, StreamTopologyError | PySparkException) else repr(failure)
 
     @property
     def topology(self) -> str:
@@ -179,8 +183,8 @@ class TopologyStream(StreamingQuery):
             batchId=batch.number,
             batchDuration=milliseconds,
             durationMs={"triggerExecution": milliseconds},
-            eventTime={},
-            stateOperators=[],
+            eventTime=self._event_time(batch.number),
+            stateOperators=_state_of(batch),
             sources=[SourceProgress("StreamTopology", "", "", "", batch.rows, speed, speed, {})],
             sink=SinkProgress("StreamTopology", sum(batch.rows_out.values()), {}),
             numInputRows=batch.rows,
@@ -189,8 +193,38 @@ class TopologyStream(StreamingQuery):
             observedMetrics={},
         )
 
+    def _event_time(self, batch: int) -> dict[str, str]:
+        """The watermark by which a batch has closed windows; until there is one, Spark says 1970."""
+        if all(source.watermark is None for source in self._run.router.topology.sources):
+            return {}
+        return {"watermark": _text(self._watermarks.get(batch, 0.0))}
+
     def explain(self, extended: bool = False) -> None:
         self._frame.explain(extended)
+
+
+def _state_of(batch: BatchOutcome) -> list[StateOperatorProgress]:
+    """The state after a batch, by operator. What no report says is 0."""
+    found: list[StateOperatorProgress] = []
+    for operator in sorted({report.operator for report in batch.reports}):
+        reports = [report for report in batch.reports if report.operator == operator]
+        found.append(
+            StateOperatorProgress(
+                operatorName=operator,
+                numRowsTotal=sum(report.state_keys for report in reports),
+                memoryUsedBytes=sum(report.state_bytes for report in reports),
+                numRowsDroppedByWatermark=sum(report.late_rows for report in reports),
+                numShufflePartitions=len(reports),
+                numStateStoreInstances=len(reports),
+                numRowsUpdated=0,
+                numRowsRemoved=0,
+                allUpdatesTimeMs=0,
+                allRemovalsTimeMs=0,
+                commitTimeMs=0,
+                customMetrics={},
+            )
+        )
+    return found
 
 
 def _text(at: float) -> str:

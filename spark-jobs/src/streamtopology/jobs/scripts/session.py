@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,29 +33,32 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.cut import cut
-from streamtopology.jobs.scripts.lifted import SINK, SOURCE, WriterSettings, name_of, policy_of, topology_of
-from streamtopology.jobs.scripts.outputs import output_of
+from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, name_of, policy_of, topology_of
+from streamtopology.jobs.scripts.outputs import as_frame, output_of
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
 from streamtopology.jobs.scripts.streams import ScriptStreams
 from streamtopology.jobs.scripts.writer import ScriptWriter
 from streamtopology.jobs.spark.cluster import Cluster
+from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
+from streamtopology.topology.spark_conf import is_free
 
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
-_WITHOUT_CHECKPOINT = ("foreachBatch", "console", "memory", "noop")
+_WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
 
 class ScriptSession:
-    """Starts the queries of `script` on `cluster`, whose executors are `executors`, as manifests write them.
+    """Starts the queries of `script` on the cluster of `start`, whose executors are `executors`, as manifests write them.
 
+    start: called once, where the script first asks for a session, with the settings that the script gives to it.
     is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why. policy:
     of the operators' groupings; None: the one that emits what Spark does, batch by batch.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        start: Callable[[Mapping[str, str]], Cluster],
         script: Path,
         executors: Sequence[Mapping[str, Any]],
         work_dir: Path,
@@ -62,7 +66,9 @@ class ScriptSession:
         is_strict: bool,
         policy: str | None,
     ) -> None:
-        self._cluster = cluster
+        self._start_cluster = start
+        self._started: Cluster | None = None
+        self._is_starting = False
         self._script = script
         self._executors = executors
         self._work_dir = work_dir
@@ -76,6 +82,7 @@ class ScriptSession:
     def taken_over(self) -> Iterator[None]:
         """While entered, queries of frames are ours to start; at the end, those that still run are stopped."""
         writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
+        get, end, begin = SparkSession.Builder.getOrCreate, SparkContext.stop, SparkContext.__init__
         session = self
 
         def write_stream(frame: DataFrame) -> DataStreamWriter:
@@ -83,21 +90,67 @@ class ScriptSession:
                 return DataStreamWriter(frame)
             return ScriptWriter(frame, session._starts, session._queries.add)
 
+        def get_or_create(builder: SparkSession.Builder) -> SparkSession:
+            session._start_for(cast(Any, builder)._options)
+            return get(builder)
+
+        def context_of(kind: type[SparkContext], *arguments: Any, conf: SparkConf | None = None, **named: Any) -> SparkContext:
+            session._start_for({} if conf is None else dict(conf.getAll()))
+            return object.__new__(kind) if session._is_starting else session._cluster.spark.sparkContext
+
+        def begin_context(context: SparkContext, *arguments: Any, **named: Any) -> None:
+            if session._is_starting:
+                begin(context, *arguments, **named)
+
         cast(Any, ClassicFrame).writeStream = property(write_stream)
+        cast(Any, SparkSession.Builder).getOrCreate = get_or_create
         cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, session._queries))
         cast(Any, SparkSession).stop = lambda spark: session.stop()
+        cast(Any, SparkContext).stop = lambda context: session.stop()
+        cast(Any, SparkContext).__new__ = context_of
+        cast(Any, SparkContext).__init__ = begin_context
         try:
             yield
         finally:
             cast(Any, ClassicFrame).writeStream = writer
+            cast(Any, SparkSession.Builder).getOrCreate = get
             cast(Any, SparkSession).streams = streams
             cast(Any, SparkSession).stop = stop
+            cast(Any, SparkContext).stop = end
+            cast(Any, SparkContext).__init__ = begin
+            # Without one, as before, Python would refuse arguments: a class forgets that it had none.
+            cast(Any, SparkContext).__new__ = lambda kind, *arguments, **named: object.__new__(kind)
             self.stop()
 
     def stop(self) -> None:
         """Stop the queries that run, each after its batch."""
         for query in self._queries.active():
             query.stop()
+
+    @property
+    def _cluster(self) -> Cluster:
+        assert self._started is not None, "a frame has a session"
+        return self._started
+
+    def _start_for(self, asked: Mapping[str, Any]) -> None:
+        """Start the cluster for a script that asks for its session with these settings, unless it runs."""
+        settings = {name: str(value) for name, value in asked.items()}
+        if self._started is not None:
+            self._tell_of_late_jars(jars_of(settings))
+        elif not self._is_starting:
+            self._is_starting = True
+            try:
+                self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
+            finally:
+                self._is_starting = False
+
+    def _tell_of_late_jars(self, jars: Mapping[str, str]) -> None:
+        """Say what a script's builder cannot do any more, and its user can: have Spark start with jars."""
+        if not jars or jars_of(dict(self._cluster.spark.sparkContext.getConf().getAll())):
+            return
+        options = " ".join(f"--conf {name}={value}" for name, value in jars.items())
+        late = f"{', '.join(jars)} comes too late, as Spark runs already; say it on the command line: {options}"
+        print(f"streamtopology: {self._place()}: {late}", file=sys.stderr, flush=True)
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
@@ -124,8 +177,8 @@ class ScriptSession:
         topology = topology_of(made.part, asked, name, self._checkpoint(asked, name), self._executors, module, policy)
         base_dir = self._script.parent
         try:
-            rows = rows_of(topology.sources[0], made.part.below)
-            nodes = compile_dag(topology, {SOURCE: rows}, base_dir).nodes
+            rows = {given.name: rows_of(topology.source(given.name), given.rows) for given in made.part.inputs}
+            nodes = compile_dag(topology, rows, base_dir).nodes
             output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
             raise NotCut(str(error)) from error
@@ -154,13 +207,14 @@ class ScriptSession:
     def _hand_over(self, module: str, made: Cut, asked: WriterSettings, rows: pa.Schema) -> None:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
-        spark = made.part.below.sparkSession
-        output = output_of(asked, made.above(spark.createDataFrame(rows.empty_table())))
+        spark = self._cluster.spark
+        output = output_of(asked, made.above(as_frame(rows.empty_table(), spark)))
 
         def take(rows: pa.Table, batch: int) -> None:
-            output(made.above(spark.createDataFrame(rows)), batch)
+            output(made.above(as_frame(rows, spark)), batch)
 
-        setattr(handed, SOURCE, lambda spark: made.part.below)
+        for given in made.part.inputs:
+            setattr(handed, given.name, lambda spark, rows=given.rows: rows)
         setattr(handed, SINK, take if asked.function is None else wraps(asked.function)(take))  # which its errors name
         sys.modules[module] = handed
 

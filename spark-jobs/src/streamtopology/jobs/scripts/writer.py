@@ -71,7 +71,7 @@ class ScriptWriter(DataStreamWriter):
 
     def foreach(self, f: Any) -> DataStreamWriter:
         super().foreach(f)
-        self._asked.format = "foreach"
+        self._asked.row_writer, self._asked.format = f, "foreach"
         return self
 
     def start(

@@ -13,6 +13,7 @@ from streamtopology.contract.errors import InvalidInput
 from streamtopology.jobs.users_code.ending import is_interrupt, named
 
 _PROJECT = "streamtopology."
+_FROM_FILE = "streamtopology_user_"
 _REMEDY = "import from streamtopology.api instead, which has all that operators of your own need"
 
 
@@ -53,7 +54,7 @@ def module_from_file(path: Path, run: str) -> ModuleType:
     if not path.is_file():
         raise LoadError(f"run {run!r}: there is no file {path}")
     source = path.read_bytes()
-    name = f"streamtopology_user_{path.stem}_{hashlib.sha256(str(path).encode() + source).hexdigest()[:12]}"
+    name = f"{_FROM_FILE}{path.stem}_{hashlib.sha256(str(path).encode() + source).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -69,6 +70,11 @@ def module_from_file(path: Path, run: str) -> ModuleType:
             raise
         raise LoadError(_unloadable(run, str(path), error)) from error
     return module
+
+
+def is_loading(module: str) -> bool:
+    """True for the name of a module that `module_from_file` has loaded, or loads."""
+    return module.startswith(_FROM_FILE)
 
 
 def _unloadable(run: str, what: str, error: BaseException) -> str:

@@ -209,7 +209,7 @@ class StandingFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         standing, running = self._standing(), self._history.running
         build = GaugeMetricFamily("streamtopology_build_info", "1, with the version of the driver.", labels=("version",))
-        build.add_metric((version("streamtopology-jobs"),), 1)
+        build.add_metric((version("streamtopology"),), 1)
         yield build
         seconds = 0.0 if running is None else running.seconds
         text = "For how long the present batch has run; 0 between two batches."

@@ -91,7 +91,7 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
             add(name, has)
     if sink.format == _DELTA and find_spec("deltalake") is None:
-        add("path", "format delta needs the package deltalake; install streamtopology-jobs[delta]")
+        add("path", "format delta needs the package deltalake; install streamtopology[delta]")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     if format_.runs and not problems:

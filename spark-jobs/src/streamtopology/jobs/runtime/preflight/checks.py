@@ -71,8 +71,12 @@ class Findings:
 
 def examine(manifest: Path) -> Findings:
     """Check the manifest in a file. Raises ManifestError if it is not one YAML document."""
-    reading = read(read_yaml(manifest))
-    return _findings(str(manifest), reading, manifest.resolve().parent)
+    return examine_value(read_yaml(manifest), str(manifest), manifest.resolve().parent)
+
+
+def examine_value(manifest: object, where: str, base_dir: Path) -> Findings:
+    """Check a manifest as YAML or JSON give it; `where` names it, and files that it names are relative to `base_dir`."""
+    return _findings(where, read(manifest), base_dir)
 
 
 def check_before_start(topology: Topology, base_dir: Path) -> None:
@@ -228,7 +232,7 @@ def _gib(amount: int) -> str:
     return f"{amount / _GIB:.3g}Gi"
 
 
-_WINDOWED = ("window-aggregate", "window-join")
+_WINDOWED = ("window-aggregate", "window-join", "deduplicate")
 
 
 def time_problems(topology: Topology, rows: Mapping[str, pa.Schema]) -> Iterator[Problem]:

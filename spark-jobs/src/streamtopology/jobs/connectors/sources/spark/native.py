@@ -135,7 +135,7 @@ def _column(source: Source, frame: DataFrame, name: str) -> pa.Field:
     from pyspark.sql.types import StructType
 
     column = next(field for field in frame.schema if field.name == name)
-    for finding in filter(None, map(_unlike_ours, _types_in(column.dataType))):
+    for finding in filter(None, map(_unlike_ours, types_in(column.dataType))):
         raise SourceError(f"source {source.name!r}: column {name!r} {finding}")
     try:
         return to_arrow_schema(StructType([column]), timezone=_ZONE).field(0)
@@ -145,7 +145,7 @@ def _column(source: Source, frame: DataFrame, name: str) -> pa.Field:
         raise SourceError(f"{sentence}; cast it in the source's select, or leave it out") from error
 
 
-def _types_in(kind: DataType) -> Iterator[DataType]:
+def types_in(kind: DataType) -> Iterator[DataType]:
     """A type of Spark, and those in it."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -158,7 +158,7 @@ def _types_in(kind: DataType) -> Iterator[DataType]:
     elif isinstance(kind, MapType):
         held = [kind.keyType, kind.valueType]
     for one in held:
-        yield from _types_in(one)
+        yield from types_in(one)
 
 
 def _unlike_ours(kind: DataType) -> str | None:

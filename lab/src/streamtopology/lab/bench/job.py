@@ -1,0 +1,133 @@
+"""The queries of PySpark scripts by Spark, and as topologies, on the same executors of unequal CPU and the same files.
+
+Three executors alike, and one with 30 % of their CPU; keys are Zipf. A query's speed is that of its batches after the first
+ones, from trigger to commit. CPU seconds are those of this process and of all that it has started, the same batches long.
+"""
+
+# As everybody calls it.
+# ruff: noqa: N812
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
+from streamtopology.jobs.local.run import Serving
+from streamtopology.jobs.scripts.executors import shape_of
+from streamtopology.jobs.scripts.session import ScriptSession
+from streamtopology.lab.bench.cluster import (
+    announce,
+    cluster_for,
+    fresh_folder,
+    machine,
+    plain_spark,
+)
+from streamtopology.lab.bench.cpu_times import cpu_times
+from streamtopology.lab.bench.figures import figure
+from streamtopology.lab.bench.flights_data import KEYS_DDL, make_keys
+from streamtopology.lab.bench.job_processors import Counter, CounterInPandas, Newest
+from streamtopology.topology import to_manifest
+
+EXECUTORS = "large:3:0.45,small:1:0.135"
+BATCHES, WARM = 8, 3
+KEYS = 100_000
+PARTITIONS = 8
+SPARK, OURS = "Spark", "streamtopology run"
+_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+# A query of a script: what it makes of the rows, and its output mode.
+Query = Callable[[DataFrame], DataFrame]
+
+
+def _windows(rows: DataFrame) -> DataFrame:
+    at = F.timestamp_seconds(F.lit(1_700_000_000) + (F.col("value") * 600).cast("bigint"))
+    windows = rows.withColumn("at", at).withWatermark("at", "1 hour").groupBy(F.window("at", "1 minute"), "key")
+    return windows.agg(F.count("*").alias("n"), F.sum("value"), F.avg("value"), F.max("value"))
+
+
+def _sums(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("value"), F.avg("value"), F.max("value"))
+
+
+def _processed(processor: type[StatefulProcessor], form: str, mode: str, rows: DataFrame) -> DataFrame:
+    grouped: Any = rows.groupBy("key")
+    return getattr(grouped, form)(
+        statefulProcessor=processor(), outputStructType="key bigint, n bigint", outputMode="Update", timeMode=mode
+    )
+
+
+# A query -> it, and the rows of a batch: Spark's Python state takes a tenth, as it calls a function for each key.
+QUERIES: Mapping[str, tuple[Query, int]] = {
+    "sums by key": (_sums, 500_000),
+    "sums by window and key": (_windows, 500_000),
+    "transformWithState, counter": (partial(_processed, Counter, "transformWithState", "None"), 50_000),
+    "transformWithState, list and timer": (partial(_processed, Newest, "transformWithState", "ProcessingTime"), 50_000),
+    "transformWithStateInPandas": (partial(_processed, CounterInPandas, "transformWithStateInPandas", "None"), 5_000),
+}
+
+
+def run(runs: int = 3, seed: int = 1, quick: bool = False) -> dict[str, Any]:
+    """Rows/s and rows per CPU second of each query by Spark and by `streamtopology run`, in turns, on `runs` sets of keys."""
+    folder = fresh_folder("job")
+    speeds: dict[str, list[float]] = {}
+    of_cpu: dict[str, list[float]] = {}
+    shape = shape_of("job", EXECUTORS, {})
+    with cluster_for(shape, folder) as embedded:
+        for number in range(seed, seed + runs):
+            for name, (query, rows) in QUERIES.items():
+                size = rows // 50 if quick else rows
+                place = folder / f"{number}-{name.replace(' ', '-').replace(',', '')}"
+                make_keys(place / "data", "zipf-1.2", BATCHES, size, KEYS, number, first_key=number * 10 * KEYS)
+                for side in (SPARK, OURS):
+                    case = f"{name}: {side}"
+                    speed, cpu = _measured(embedded, query, place, side, size)
+                    speeds.setdefault(case, []).append(speed)
+                    of_cpu.setdefault(case, []).append(cpu)
+                    announce(f"{case}: {speed:,.0f} rows/s, {cpu:,.0f} rows per CPU second")
+    results = [*_figures("throughput", "rows/s", speeds), *_figures("of CPU", "rows/CPU-s", of_cpu)]
+    return {"name": "job", "machine": machine(keys=KEYS), "results": results}
+
+
+def _figures(metric: str, unit: str, measured: Mapping[str, list[float]]) -> Iterator[dict[str, Any]]:
+    for case, values in measured.items():
+        sparks = f"{case.rpartition(':')[0]}: {SPARK}"
+        yield figure(case, metric, unit, values, {} if case == sparks else {sparks: measured[sparks]})
+
+
+def _measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, rows: int) -> tuple[float, float]:
+    """(rows/s, rows per CPU second) of the batches after the first ones."""
+    name = side.replace(" ", "-")
+    with ExitStack() as entered:
+        if side == OURS:
+            shape: dict[str, Any] = to_manifest(shape_of("job", EXECUTORS, {}))
+            executors = shape["spec"]["executors"]
+            session = ScriptSession(lambda asked: embedded, Path(__file__), executors, folder / "work", Serving(), True, None)
+            entered.enter_context(session.taken_over())
+            spark = SparkSession.builder.getOrCreate()
+        else:
+            more = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.sql.streaming.stateStore.providerClass": _STORE}
+            spark = entered.enter_context(plain_spark(embedded.spark, more))
+        at_commit: list[float] = []
+
+        def note(frame: DataFrame, batch: int) -> None:
+            frame.write.format("noop").mode("overwrite").save()
+            at_commit.append(cpu_times().own)
+
+        stream = spark.readStream.schema(KEYS_DDL).option("maxFilesPerTrigger", 1).parquet(str(folder / "data"))
+        writer = query(stream).writeStream.outputMode("update").foreachBatch(note).trigger(availableNow=True)
+        started: StreamingQuery = writer.option("checkpointLocation", str(folder / name)).start()
+        started.awaitTermination()
+        seconds = [each.batchDuration / 1000 for each in started.recentProgress if each.numInputRows]
+    assert len(seconds) == BATCHES, f"every file is a batch, and there were {len(seconds)}"
+    cpu = at_commit[BATCHES - 1] - at_commit[WARM - 1]
+    return rows / statistics.median(seconds[WARM:]), rows * (BATCHES - WARM) / cpu
