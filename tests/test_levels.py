@@ -21,6 +21,7 @@ from support.levels import Level, level_of
         ("kubernetes", (), (), Level.KUBERNETES),
         ("jobs", ("api_server",), ("clusters",), Level.KUBERNETES),
         ("node", ("node",), (), Level.NODE),
+        ("kubernetes", ("node", "api_server"), (), Level.KUBERNETES),
         ("kubernetes", ("api_server",), ("long",), Level.LONG),
     ],
 )

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.side_by_side import count
 from support.steady import first_failure, runs_of_a_round
 from support.tiers import CANARY, Record, Row, run_all_levels, run_level, table, tree_of
 
@@ -38,6 +39,20 @@ def test_that_hopes():
 RED = 'def test_canary():\n    print("the story: it loses rows")\n    assert False\n'
 GREEN = "def test_canary():\n    pass\n"
 BROKEN = "import no_such_package\n"
+OF_SEVERAL_LEVELS = """
+import pytest
+
+@pytest.mark.smoke
+def test_that_gates():
+    pass
+
+def test_on_a_cluster():
+    pass
+
+@pytest.mark.long
+def test_long():
+    pass
+"""
 LONG = "import pytest\n\n@pytest.mark.long\ndef test_long():\n    pass\n"
 
 
@@ -85,6 +100,31 @@ def test_long_level_fails_unless_its_canary_is_red(checkout: Path, canary: str, 
     (checkout / "tests" / "runs" / "test_simulated_lives.py").write_text(LONG)
     record = run_level("long", checkout)
     assert (record.passed, record.failed) == (3 - failed, failed)
+
+
+@pytest.mark.clusters
+@pytest.mark.parametrize(("level", "file"), [("gate", "runs"), ("clusters", "test_several"), ("long", "test_several")])
+def test_file_in_runs_is_played_by_each_level_that_it_has_tests_of(checkout: Path, level: str, file: str) -> None:
+    (checkout / CANARY).write_text(RED)
+    (checkout / "tests" / "test_flawed.py").write_text(
+        GREEN + LONG + "\n@pytest.mark.clusters\ndef test_cluster():\n    pass\n"
+    )
+    runs = checkout / "tests" / "runs"
+    (runs / "test_several.py").write_text(OF_SEVERAL_LEVELS)
+    (runs / "test_of_no_level.py").write_text("import pytest\n\n@pytest.mark.unstable\ndef test_hopes():\n    assert False\n")
+    record = run_level(level, checkout)
+    assert (record.passed, record.failed) == (3 if level == "long" else 2, 0)
+    assert count(checkout / "build" / "tests" / level / f"{file}.xml") == (1, 0)
+
+
+@pytest.mark.clusters
+def test_file_in_runs_that_cannot_be_imported_is_red(checkout: Path) -> None:
+    (checkout / "tests" / "runs" / "test_broken.py").write_text(BROKEN)
+    (checkout / "tests" / "test_flawed.py").write_text(
+        "import pytest\n\n@pytest.mark.clusters\ndef test_cluster():\n    pass\n"
+    )
+    record = run_level("clusters", checkout)
+    assert (record.passed, record.failed) == (1, 1)
 
 
 def test_tree_is_that_of_the_files_and_not_of_the_commit(checkout: Path) -> None:

@@ -597,7 +597,7 @@ def test_a_second_process_fences_the_first(kafka_broker: Broker, tmp_path: Path)
         f"sink 'out-{topic}': batch 2 not sent to topic {topic}: a newer process publishes with its transactional.id, "
         f"streamtopology-flights-out-{topic}-run-1, and Kafka refuses this one. So two processes run from one checkpoint, or "
         "from copies of its folder. Stop one of them; a copy that has an id of its own is made with `streamtopology state "
-        "clone`"
+        "clone MANIFEST URI`"
     )
     assert batches_seen(kafka_broker, topic) == [0] * 6 + [1] * 6
 

@@ -80,9 +80,10 @@ def degraded(topologies: Topologies) -> str:
 def test_right_to_a_kind_that_is_gone_is_a_condition_until_it_is_back(
     topologies: Topologies, drivers: FakeDrivers, release: Release, tmp_path: Path, resource: str
 ) -> None:
-    port = free_port()
-    with release.operator(drivers, tmp_path / "log", port) as operator:
-        eventually(lambda: probed(port, "/readyz")[0] == 200, 120)
+    with release.operator(drivers, tmp_path / "log", free_port()) as operator:
+        # Its readiness would not do: it is ready as a stand-by, too, and then has listed nothing.
+        topologies.create(manifest("before", rebalance=QUIET))
+        eventually(lambda: topologies.status("before").get("phase") == "Running", 120)
         release.take_away(resource)
         topologies.create(manifest("flow", rebalance=QUIET))
         eventually(lambda: f'cannot get resource "{resource}"' in degraded(topologies), 120)
@@ -91,6 +92,20 @@ def test_right_to_a_kind_that_is_gone_is_a_condition_until_it_is_back(
         eventually(lambda: settled(topologies, 1), 180)
         assert topologies.condition("flow", "Degraded") == ("False", "AsExpected")
         assert operator.process.poll() is None, operator.output
+
+
+def test_right_that_is_gone_before_the_first_list_is_named_by_the_readiness_until_it_is_back(
+    topologies: Topologies, drivers: FakeDrivers, release: Release, tmp_path: Path
+) -> None:
+    port = free_port()
+    release.take_away("statefulsets")
+    with release.operator(drivers, tmp_path / "log", port):
+        topologies.create(manifest("flow", rebalance=QUIET))
+        eventually(lambda: 'cannot list resource "statefulsets"' in probed(port, "/readyz")[1], 120)
+        assert probed(port, "/readyz")[0] == 503
+        release.grant()
+        eventually(lambda: settled(topologies, 1), 180)
+        eventually(lambda: probed(port, "/readyz")[0] == 200)
 
 
 def test_operator_whose_rights_are_all_gone_says_so_by_its_end_and_its_readiness(

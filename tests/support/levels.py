@@ -36,7 +36,6 @@ _BY_FIXTURE = {
     "s3_server": Level.CLUSTERS,
     "browser": Level.CLUSTERS,
     "api_server": Level.KUBERNETES,
-    "node": Level.NODE,
 }
 _BY_MARK = {level.mark: level for level in Level}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ TARGETS = {
     Level.LONG.mark: "test-long",
     UNSTABLE: "test-unstable",
 }
+# Tests that start clusters of their own.
+RUNS = "tests/runs"
 CANARY = "tests/canary/test_canary.py"
 LISTED = 20
 # Faults of the machine or of a registry, by the text of the exception: a test is tried again after one, but in the gate.
@@ -175,7 +178,7 @@ def _run_together(
     """
     result = results / "together.xml"
     where = {Level.NODE.mark: ["tests/node", "-n", str(_nodes())], UNSTABLE: ["tests"]}
-    parallel = ["tests", "-n", "2", "--dist", "worksteal", "--ignore", "tests/runs", "--ignore", "tests/node"]
+    parallel = ["tests", "-n", "2", "--dist", "worksteal", "--ignore", RUNS, "--ignore", "tests/node"]
     chosen = [*where.get(level, parallel), *_options(level, results), *but, f"--junitxml={result}"]
     command = [*before, sys.executable, "-m", "pytest", *chosen]
     code = subprocess.run(command, cwd=root, check=False).returncode
@@ -193,15 +196,24 @@ def _nodes() -> int:
 
 def _run_side_by_side(level: str, root: Path, results: Path) -> tuple[int, int]:
     """Run the files that need a process each; those of the gate share one, and its cluster. Returns (passed, failed)."""
-    runs = sorted((root / "tests" / "runs").glob("test_*.py"))
-    smoke = [file for file in sorted((root / "tests").rglob("test_*.py")) if f"mark.{SMOKE}" in file.read_text()]
-    files, processes = {
-        Level.GATE.mark: (list({file.parent for file in smoke if file in runs}), 1),
-        Level.CLUSTERS.mark: ([file for file in runs if file not in smoke and file.name != "test_simulated_lives.py"], 2),
-        Level.LONG.mark: ([root / "tests" / "runs" / "test_simulated_lives.py"], 1),
-    }.get(level, ([], 1))
-    ended = run_all([str(file.relative_to(root)) for file in files], processes, _options(level, results), results, root)
+    files = [] if level == UNSTABLE else _files_in_runs(level, root)
+    processes = 2 if level == Level.CLUSTERS.mark else 1
+    ended = run_all(files, processes, _options(level, results), results, root)
     return sum(one.passed for one in ended), sum(one.failed for one in ended)
+
+
+def _files_in_runs(level: str, root: Path) -> list[str]:
+    """The files with tests of this level, as pytest finds them; the folder, which then is red, if one cannot be imported.
+
+    For the gate the folder at once: pytest takes seconds to find them.
+    """
+    if level == Level.GATE.mark:
+        return [RUNS] if any(f"mark.{SMOKE}" in file.read_text() for file in (root / RUNS).glob("test_*.py")) else []
+    command = [sys.executable, "-m", "pytest", RUNS, "--level", level, "--collect-only", "-qq"]
+    listed = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+    if listed.returncode not in (0, NO_TESTS_COLLECTED):
+        return [RUNS]
+    return re.findall(r"^(\S+\.py): \d+$", listed.stdout, re.MULTILINE)
 
 
 def _run_canary(root: Path, results: Path) -> tuple[int, int]:
