@@ -71,7 +71,7 @@ QUERIES: Mapping[str, tuple[Query, int]] = {
     "sums by key": (_sums, 500_000),
     "sums by window and key": (_windows, 500_000),
     "transformWithState, counter": (partial(_processed, Counter, "transformWithState", "None"), 50_000),
-    "transformWithState, list and timer": (partial(_processed, Newest, "transformWithState", "ProcessingTime"), 50_000),
+    "transformWithState, list and timer": (partial(_processed, Newest, "transformWithState", "ProcessingTime"), 5_000),
     "transformWithStateInPandas": (partial(_processed, CounterInPandas, "transformWithStateInPandas", "None"), 5_000),
 }
 

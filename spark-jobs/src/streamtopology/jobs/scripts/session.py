@@ -44,6 +44,8 @@ from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
 from streamtopology.topology.spark_conf import is_free
 
+# What is below a cut is the script's own, of as many rows as there are: it is worth compiling.
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
@@ -141,6 +143,8 @@ class ScriptSession:
             self._is_starting = True
             try:
                 self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
+                for name, text in _COMPILED.items():
+                    self._cluster.spark.conf.set(name, text)
             finally:
                 self._is_starting = False
 
