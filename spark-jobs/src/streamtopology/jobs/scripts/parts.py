@@ -81,6 +81,8 @@ def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) ->
     node, time = plan, marks[0].eventTime()
     while catalyst.kind(node) != _MARK:
         if catalyst.kind(node) not in _KEEPING and not _drops_no_times(node, time):
+            if catalyst.kind(node) == "Filter" and catalyst.kind(node.condition()) == "IsNotNull":
+                raise NotCut("window() is of another time than the one that withWatermark follows; call withWatermark on that")
             raise NotCut(
                 f"{catalyst.kind(node)} stands between withWatermark and its stateful operator, and may drop rows that the "
                 "watermark follows; call withWatermark behind it"

@@ -42,6 +42,7 @@ from streamtopology.jobs.scripts.writer import ScriptWriter
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.live_view import View
+from streamtopology.topology import ManifestError
 from streamtopology.topology.spark_conf import is_free
 
 # What is below a cut is the script's own, of as many rows as there are: it is worth compiling.
@@ -79,6 +80,7 @@ class ScriptSession:
         self._policy = policy
         self._queries = Queries()
         self._engine = threading.local()
+        self._turn = threading.Lock()  # two threads of a script may start queries, which need names of their own
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
@@ -159,7 +161,9 @@ class ScriptSession:
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
         try:
-            return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
+            made = cut(frame, asked.output_mode.lower())
+            with self._turn:
+                return self._start(made, frame, asked)
         except NotCut as why:
             said = f"{self._place()}: {why}"
             if self._is_strict:
@@ -185,7 +189,8 @@ class ScriptSession:
             nodes = compile_dag(topology, rows, base_dir).nodes
             output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
-            raise NotCut(str(error)) from error
+            said = "; ".join(problem.message for problem in error.problems) if isinstance(error, ManifestError) else str(error)
+            raise NotCut(said) from error
         assert output is not None, "an operator of a script emits rows"
         self._hand_over(module, made, asked, output)
         check_before_start(topology, base_dir)
