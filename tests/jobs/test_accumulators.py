@@ -179,6 +179,18 @@ def test_nan_is_left_out_unless_it_is_kept() -> None:
     assert kept.results()[1]["approx_count_distinct"] == 3
 
 
+def test_zeros_are_one_value_of_a_set_and_times_keep_their_zone() -> None:
+    found = Instance(aggregates(pa.float64(), "collect_set"))
+    found.fold([(1, -0.0), (1, 0.0), (1, 1.5)], pa.float64())
+    assert str(found.results()) == "{1: {'collect_set': [0.0, 1.5]}}"
+    kinds = [pa.timestamp("us", zone) for zone in ("UTC", "America/New_York")]
+    timed = Instance(aggregates(kinds[0], "collect_list", "first"))
+    for kind in kinds:
+        timed.fold([(1, 5)], kind)
+    first, again = timed.results()[1]["collect_list"]
+    assert first == again == timed.results()[1]["first"]
+
+
 def test_values_with_parts_are_kept_and_listed() -> None:
     kind = pa.struct([("page", pa.string()), ("at", pa.timestamp("us"))])
     found = Instance(aggregates(kind, "first", "collect_list"))

@@ -208,6 +208,12 @@ class SetOf(ListOf):
     def takes(kind: pa.DataType) -> bool:
         return not pa.types.is_nested(kind)
 
+    def fold(self, state: KeyedState, slots: np.ndarray, values: pa.Array, counted: np.ndarray) -> None:
+        # -0.0 is 0.0, as in keys
+        super().fold(
+            state, slots, pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values, counted
+        )
+
     def kept(self, owners: np.ndarray, values: pa.Array) -> np.ndarray:
         coded = values.dictionary_encode()
         pairs = owners * max(1, len(coded.dictionary)) + coded.indices.to_numpy()

@@ -162,6 +162,7 @@ class Aggregates:
             at = slots if counts is None else slots[counts]
             for accumulator in self._accumulators[column].values():
                 kept = given if counts is None else given.filter(pa.array(counts))
+                kept = kept if kept.type.equals(type_) else kept.cast(type_)  # times of one instant have the reader's zone
                 accumulator.fold(state, at, kept, state.column(_count_field(column)))
             kernels.count_at(state.column(_count_field(column)), at)
             for kind in kinds:
