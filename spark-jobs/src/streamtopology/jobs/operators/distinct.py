@@ -1,4 +1,4 @@
-"""HyperLogLog: how many different values a stream has, within about 5 %, in 512 bytes.
+"""HyperLogLog: how many different values a stream has, with a standard deviation of 5 %, in 512 bytes.
 
 Registers as in Flajolet, Fusy, Gandouet, Meunier 2007; the estimate is Ertl's, "New cardinality estimation algorithms for
 HyperLogLog sketches", 2017, algorithm 6, which needs no tables of measured corrections.
