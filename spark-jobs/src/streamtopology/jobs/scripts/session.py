@@ -45,8 +45,14 @@ from streamtopology.jobs.view.live_view import View
 from streamtopology.topology import ManifestError
 from streamtopology.topology.spark_conf import is_free
 
-# What is below a cut is the script's own, of as many rows as there are: it is worth compiling.
-_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+# What is below a cut is the script's own, of as many rows as there are: it is worth compiling. Its files are read in small
+# parts, several for each executor: one that is done takes the next, so that the fast ones read more.
+_BELOW = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.files.openCostInBytes": "256k",
+}
+_PARTS_OF_AN_EXECUTOR = 4
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
@@ -145,8 +151,9 @@ class ScriptSession:
             self._is_starting = True
             try:
                 self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
-                for name, text in _COMPILED.items():
-                    self._cluster.spark.conf.set(name, text)
+                parts = str(_PARTS_OF_AN_EXECUTOR * len(self._started.slots))
+                for name, text in {**_BELOW, "spark.sql.files.minPartitionNum": parts}.items():
+                    self._started.spark.conf.set(name, settings.get(name, text))
             finally:
                 self._is_starting = False
 
