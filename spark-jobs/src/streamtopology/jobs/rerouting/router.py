@@ -183,7 +183,8 @@ class InProcessRouter:
             self._arrived = frozenset(slots)
             newest = self.newest()
             now = _taking_part(newest.topology, newest.placement, self._arrived)
-            if joined := [name for name in now if name not in newest.placement.names]:
+            placed = frozenset(newest.placement.names)
+            if joined := [name for name in now if name not in placed]:
                 self._change_to(newest.topology, EpochReason(EpochCause.JOINED, slots=tuple(joined)))
             elif not _is_as_asked(newest):
                 self._change_to(newest.topology, EpochReason(EpochCause.DRAINED))
@@ -191,7 +192,8 @@ class InProcessRouter:
     def awaited(self) -> tuple[str, ...]:
         """Return the slots of the topology whose executors have not arrived yet."""
         newest = self.newest()
-        return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
+        placed = frozenset(newest.placement.names)
+        return tuple(name for name in slot_names(newest.topology) if name not in placed)
 
     def newest(self) -> ExecutionPlan:
         """Return the newest published plan, which may wait for a flush of partials or for its pre-copy."""
