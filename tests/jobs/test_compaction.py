@@ -16,8 +16,10 @@ import pytest
 from support.stages import SLOTS, Flow, Loss, manifest
 from support.stories import CHAIN, COUNTS, some_rows
 
+from streamtopology.jobs.checkpoint.records import CommitRecord
 from streamtopology.jobs.driver import compaction as driver_compaction
 from streamtopology.jobs.driver.compaction import COMMITS_PER_SWEEP, SWEEPS_PER_TRIM, Compaction
+from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.worker.cache import WorkerCache
 
 Rows = list[dict[str, Any]]
@@ -55,6 +57,23 @@ def test_long_chains_of_deltas_become_snapshots_and_old_files_go(folder: Path) -
     flow.start(CHAIN)  # the state is now what the files say
     flow.batch(s=table)
     assert {row["k"]: row["count"] for row in flow.state("counts")} == Counter(row["k"] for row in seen + table.to_pylist())
+
+
+def test_a_worker_reads_no_commit_record_while_nothing_is_asked_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def noted(cache: WorkerCache, attempt: Attempt) -> CommitRecord:
+        read.append(attempt.number)
+        return reading(cache, attempt)
+
+    reading, random = WorkerCache.commit, np.random.default_rng(1)
+    monkeypatch.setattr(WorkerCache, "commit", noted)
+    flow = Flow(folder, CHAIN, compaction=partial(Compaction, most_deltas=6, thread=AtOnce()))
+    for number in range(6):
+        flow.batch(s=some_rows(random))
+        assert not read, f"in batch {number} each worker has its state, and nobody asked for a snapshot"
+    while not read:
+        flow.batch(s=some_rows(random))
 
 
 def test_snapshot_equals_its_deltas_while_batches_continue(folder: Path) -> None:

@@ -94,6 +94,23 @@ def in_place_of(path: Sequence[tuple[Node, int]], stand_in: Node, spark: SparkSe
     return frame_of(spark, plan)
 
 
+def path_to(node: Node, plan: Node) -> list[tuple[Node, int]] | None:
+    """The path to a node of a plan, see `in_place_of`; None if it is not there."""
+    if plan.fastEquals(node):
+        return []
+    for place, child in enumerate(children(plan)):
+        below = path_to(node, child)
+        if below is not None:
+            return [(plan, place), *below]
+    return None
+
+
+def in_the_name_of(plan: Node, other: Node, spark: SparkSession) -> Node:
+    """A plan without nodes below it, such as that of given rows, whose attributes are those of `other`."""
+    companion = getattr(_jvm(spark).org.apache.spark.sql.catalyst.expressions, "AttributeMap$")
+    return plan.rewriteAttrs(companion.__getattr__("MODULE$").apply(plan.output().zip(other.output())))
+
+
 def with_children(spark: SparkSession, expression: Node, given: Sequence[Node]) -> Node:
     return expression.withNewChildren(_sequence(spark, given).toIndexedSeq())
 

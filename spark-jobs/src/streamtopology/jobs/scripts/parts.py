@@ -61,9 +61,27 @@ class Cut:
     part: Part
     path: tuple[tuple[Node, int], ...]
 
-    def above(self, rows: DataFrame) -> DataFrame:
-        """What the script makes of the operator's rows, on those of one batch."""
-        return catalyst.in_place_of(self.path, self.part.stand_in(rows), rows.sparkSession)
+    def above(self, rows: DataFrame) -> Above:
+        """What the script makes of the operator's rows. rows: a frame of such rows, of any number."""
+        return Above(rows, catalyst.in_place_of(self.path, self.part.stand_in(rows), rows.sparkSession))
+
+
+class Above:
+    """The plan above a cut, made once: each batch has only its rows put in. `frame`: it on the rows that it was made with."""
+
+    def __init__(self, rows: DataFrame, frame: DataFrame) -> None:
+        self.frame = frame
+        self._rows = catalyst.plan_of(rows)
+        path = catalyst.path_to(self._rows, catalyst.plan_of(frame))
+        assert path is not None, "the plan stands on these rows"
+        self._path = path
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """What the script makes of a batch's rows. Its columns are those of this batch: a script may join it to an earlier."""
+        spark = rows.sparkSession
+        plan = catalyst.in_the_name_of(catalyst.plan_of(rows), self._rows, spark)
+        frame = catalyst.in_place_of(self._path, plan, spark)
+        return frame.toDF(*self.frame.columns)
 
 
 def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) -> Watermarked | None:

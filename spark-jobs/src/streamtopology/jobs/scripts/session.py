@@ -46,8 +46,16 @@ from streamtopology.jobs.view.live_view import View
 from streamtopology.topology import ManifestError
 from streamtopology.topology.spark_conf import is_free
 
-# What is below a cut is the script's own, of as many rows as there are: it is worth compiling.
-_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+# What is below a cut is the script's own, of as many rows as there are: it is worth compiling. Its files are read in small
+# parts, several for each executor: one that is done takes the next, so that the fast ones read more. Of a batch's results,
+# only few rows are worth a place in Spark's plan.
+_OF_SCRIPTS = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.files.openCostInBytes": "256k",
+    "spark.sql.execution.arrow.localRelationThreshold": "256k",
+}
+_PARTS_OF_AN_EXECUTOR = 4
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
@@ -146,8 +154,9 @@ class ScriptSession:
             self._is_starting = True
             try:
                 self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
-                for name, text in _COMPILED.items():
-                    self._cluster.spark.conf.set(name, text)
+                parts = str(_PARTS_OF_AN_EXECUTOR * len(self._started.slots))
+                for name, text in {**_OF_SCRIPTS, "spark.sql.files.minPartitionNum": parts}.items():
+                    self._started.spark.conf.set(name, settings.get(name, text))
             finally:
                 self._is_starting = False
 
@@ -224,10 +233,11 @@ class ScriptSession:
         """Make what the topology's `run`s name: the frame below the cut, and what the script does with each batch."""
         handed = ModuleType(module)
         spark = self._cluster.spark
-        output = output_of(asked, made.above(as_frame(rows.empty_table(), spark)))
+        above = made.above(as_frame(rows.empty_table(), spark))
+        output = output_of(asked, above.frame)
 
         def take(rows: pa.Table, batch: int) -> None:
-            output(made.above(as_frame(rows, spark)), batch)
+            output(above.of(as_frame(rows, spark)), batch)
 
         for given in made.part.inputs:
             setattr(handed, given.name, lambda spark, rows=given.rows: rows)

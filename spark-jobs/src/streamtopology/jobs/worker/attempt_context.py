@@ -128,8 +128,9 @@ class InstanceContext:
 
     def compacted(self) -> Compacted | None:
         """The snapshot that the driver asked for, or why there is none; None while it is being made in the background."""
-        deltas, held = self.attempt.compactions.get((self.node.name, self.number)), self._committed_files()
-        if deltas is None or held is None or self.attempt.dry:
+        deltas = self.attempt.compactions.get((self.node.name, self.number))
+        held = None if deltas is None or self.attempt.dry else self._committed_files()  # reads the commit: only if asked
+        if deltas is None or held is None:
             return None
         schema, checkpoint = self.node.state, self.task.checkpoint
         assert schema is not None
