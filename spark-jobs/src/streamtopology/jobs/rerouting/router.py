@@ -136,10 +136,10 @@ class InProcessRouter:
         self._ledger.note_gains(self._controller.outcomes)
         with self._deciding:
             changing = self._is_changing(flushed=done.attempt.flush) or batch.moving
-            if not changing and self._decides:
-                self._judge(done)
-            elif not changing:
+            if not changing and not self._decides:
                 self._look_for_the_bound()
+            elif not changing and not done.attempt.flush:  # at the end of the input a plan, of seconds, would be for nobody
+                self._judge(done)
 
     def _look_for_the_bound(self) -> None:
         """Find what bounds the batches where an operator judges, as often as that one does."""
