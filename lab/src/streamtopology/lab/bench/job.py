@@ -88,7 +88,9 @@ def run(runs: int = 3, seed: int = 1, quick: bool = False) -> dict[str, Any]:
             for name, (query, rows) in QUERIES.items():
                 size = rows // 50 if quick else rows
                 place = folder / f"{number}-{name.replace(' ', '-').replace(',', '')}"
-                make_keys(place / "data", "zipf-1.2", BATCHES * FILES, size // FILES, KEYS, number, first_key=number * 10 * KEYS)
+                make_keys(
+                    place / "data", "zipf-1.2", BATCHES * FILES, size // FILES, KEYS, number, first_key=number * 10 * KEYS
+                )
                 for side in (SPARK, OURS):
                     case = f"{name}: {side}"
                     speed, cpu = _measured(embedded, query, place, side, size)

@@ -134,7 +134,7 @@ class TopologyRun:
         )
         self._start_missing(topology)
         self._publisher = Publisher.of(self.checkpoint, topology, base_dir, rows_of_sinks(topology, plan.compile()))
-        self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of)
+        self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of, reads_rows=bool(frames))
         self._driver = BatchLoop(
             runner=self._runner,
             checkpoint=self.checkpoint,

@@ -43,10 +43,16 @@ from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, route
 
 
 class SparkAttemptRunner:
-    """Implements `AttemptRunner`. `watch` cancels an action that has lost an executor; `slot_of` names an executor's slot."""
+    """Implements `AttemptRunner`. `watch` cancels an action that has lost an executor; `slot_of` names an executor's slot.
 
-    def __init__(self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str]) -> None:
+    reads_rows: Spark itself reads sources of the topology. An executor has Python workers of their own for such rows.
+    """
+
+    def __init__(
+        self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str], reads_rows: bool
+    ) -> None:
         self._spark = spark
+        self._reads_rows = reads_rows
         self._watch = watch
         self._slot_of = slot_of
         self._fetch_waits = FetchWaits(spark, time.monotonic)
@@ -111,9 +117,15 @@ class SparkAttemptRunner:
     def _first_stage(self, attempt: Attempt, executors: Sequence[ExecutorRef], rows: DataFrame | None) -> Sending:
         readers = [executors[partition] for partition in attempt.reading_partitions]
         sent = stage(placed(self._spark, readers), read_stage(attempt))
+        if attempt.dry and self._reads_rows:
+            rows, self._reads_rows = self._no_rows(len(executors)), False  # once: planning it takes longer than a dry attempt
         if rows is not None:
             sent = sent.union(blobs_of(rows.mapInArrow(rows_stage(attempt), BLOB_DDL)))
         return Sending(sent, attempt.partitions, attempt.blobs)
+
+    def _no_rows(self, partitions: int) -> DataFrame:
+        """A frame of so many empty partitions, which Spark does not know to be empty: it starts workers for them."""
+        return self._spark.range(0, partitions, 1, partitions).where("id < 0")
 
     def _with_state(self, attempt: Attempt, executors: Sequence[ExecutorRef], prefetched: Sending) -> Sending:
         """Return the prefetched rows together with the state that this attempt hands over."""
