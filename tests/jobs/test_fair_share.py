@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.histories import BY_CAPACITY, CAPACITIES, HASHED, load_report, outcome
 
@@ -58,6 +58,14 @@ def test_an_executor_without_rows_counts_by_its_estimated_capacity(works: list[W
     helped = stage_load({**dict(enumerate(works)), len(works): Work()}, {len(works): estimate})
     assert helped.fair_seconds < alone.fair_seconds
     assert helped.loads[len(works)] == 0
+
+
+@example([(55, 0.5), (40, 0.3)], 0.0)  # nobody knows the speed of the second
+@given(st.lists(st.tuples(st.integers(0, 1000), st.floats(0.001, 1.0)), min_size=1, max_size=8), st.floats(0.0, 1e4))
+def test_the_most_loaded_executor_has_at_least_its_fair_share(works: list[tuple[int, float]], estimate: float):
+    work = {slot: Work(*done) for slot, done in enumerate(works)}
+    load = stage_load(work, dict.fromkeys(work, estimate))
+    assert max(load.loads.values(), default=1.0) >= 1, "an imbalance is never negative"
 
 
 def test_load_of_slow_executor_is_not_flattered_by_the_mean():

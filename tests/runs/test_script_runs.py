@@ -417,6 +417,10 @@ query = counts().writeStream.format("memory").queryName("latest").outputMode("up
 query.processAllAvailable()
 newest = spark.sql("select user, max(n) n from latest group by user").groupBy().sum("n").first()[0]
 said(memory=newest, running=query.isActive)
+try:
+    counts().writeStream.format("noop").queryName("latest").outputMode("update").start()
+except Exception as error:
+    said(taken=f"{type(error).__name__}: {error}")
 query.stop()
 said(stopped=query.isActive, failure=query.exception())
 
@@ -462,6 +466,8 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["windows"] > 0
     assert "No module named 'no_such_module'" in answers["no_module"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
+    taken = "Cannot start query with name latest as a query with that name is already active in this SparkSession"
+    assert answers["taken"] == f"IllegalArgumentException: {taken}"
     assert (answers["stopped"], answers["failure"]) == (False, None)
     numbers = [number for number, _ in answers["twice"]]
     assert numbers == sorted({*numbers}), "a run that has ended well does not give its last batch again"

@@ -236,21 +236,22 @@ def _speeds_and_bases(
     stages: tuple[str, ...],
     declared_cpu: Floats,
 ) -> tuple[Floats, dict[str, float]]:
-    """Fits log rate = log base(stage) + log speed(slot), weighted by busy seconds; declared CPU is a faint prior."""
-    n_stages, n_slots = len(stages), len(declared_cpu)
-    scale = sum(weights.values()) or 1.0
-    prior = np.log(declared_cpu / declared_cpu.max())
-    rows = np.zeros((len(measured) + n_slots, n_stages + n_slots))
-    values = np.zeros(len(rows))
-    for row, ((stage, slot), rate) in enumerate(measured.items()):
-        weight = np.sqrt(weights[stage, slot] / scale)
-        rows[row, [stages.index(stage), n_stages + slot]] = weight
-        values[row] = weight * np.log(rate)
-    slots = np.arange(n_slots)
-    rows[len(measured) + slots, n_stages + slots] = PRIOR_WEIGHT
-    values[len(measured) :] = PRIOR_WEIGHT * prior
-    fitted = np.linalg.lstsq(rows, values)[0]
-    return np.exp(fitted[n_stages:]), dict(zip(stages, np.exp(fitted[:n_stages]).tolist(), strict=True))
+    """Fits log rate = log base(stage) + log speed(slot), weighted by busy seconds; declared CPU is a faint prior.
+
+    Each speed is the weighted mean of what is left of the slot's rates by the bases: so the equations are those of the bases
+    alone, as many as there are stages.
+    """
+    logs, weight = np.zeros((len(stages), len(declared_cpu))), np.zeros((len(stages), len(declared_cpu)))
+    for (stage, slot), rate in measured.items():
+        cell = stages.index(stage), slot
+        logs[cell], weight[cell] = np.log(rate), weights[stage, slot]
+    weight /= weight.sum() or 1.0
+    of_slots = weight.sum(axis=0) + PRIOR_WEIGHT**2
+    seen = (weight * logs).sum(axis=0) + PRIOR_WEIGHT**2 * np.log(declared_cpu / declared_cpu.max())
+    equations = np.diag(weight.sum(axis=1)) - (weight / of_slots) @ weight.T
+    bases = np.linalg.solve(equations, (weight * logs).sum(axis=1) - weight @ (seen / of_slots))
+    speeds = (seen - bases @ weight) / of_slots
+    return np.exp(speeds), dict(zip(stages, np.exp(bases).tolist(), strict=True))
 
 
 def _pooled_error(of_slots: Iterable[Floats]) -> float:

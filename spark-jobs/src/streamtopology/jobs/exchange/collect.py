@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -35,8 +36,11 @@ def between_barriers(results: Results, started_at: float, level_of: Callable[[st
     instances: list[InstanceResult] = []
     for level in sorted({level_of(result.report.operator) for result in results.instances}):
         stage = [result for result in results.instances if level_of(result.report.operator) == level]
-        for slot in {result.report.slot for result in stage}:
-            instances.extend(_share_stage([result for result in stage if result.report.slot == slot], barrier))
+        by_slot = defaultdict[int, list[InstanceResult]](list)
+        for result in stage:
+            by_slot[result.report.slot].append(result)
+        for of_slot in by_slot.values():
+            instances.extend(_share_stage(of_slot, barrier))
         barrier = max(result.span.ended_at for result in stage)
     return replace(results, instances=sorted(instances, key=_operator_and_instance), source_tasks=sources)
 

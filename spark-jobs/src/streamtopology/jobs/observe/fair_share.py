@@ -113,7 +113,10 @@ def recent_loads(batches: Sequence[MeasuredBatch]) -> Loads:
 
 
 def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
-    """One stage's fair share. A slot with too little work to measure has the capacity that is `estimated`, if any."""
+    """One stage's fair share. A slot with too little work to measure has the capacity that is `estimated`, if any.
+
+    Too low an estimate, or none, would make the share longer than the stage has taken, and its imbalance negative.
+    """
     capacities = {
         slot: done.rows / done.seconds
         if done.rows > MEASURED_ROWS and done.seconds > _MEASURED_SECONDS
@@ -121,7 +124,8 @@ def stage_load(work: StageWork, estimated: Mapping[int, float]) -> StageLoad:
         for slot, done in work.items()
     }
     together = sum(capacities.values())
-    fair = sum(done.rows for done in work.values()) / together if together else 0.0
+    taken = max((done.seconds for done in work.values()), default=0.0)
+    fair = min(sum(done.rows for done in work.values()) / together, taken) if together else 0.0
     return StageLoad(fair, capacities, {slot: done.seconds / fair for slot, done in work.items()} if fair else {})
 
 

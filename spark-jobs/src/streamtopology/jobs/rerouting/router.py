@@ -136,10 +136,10 @@ class InProcessRouter:
         self._ledger.note_gains(self._controller.outcomes)
         with self._deciding:
             changing = self._is_changing(flushed=done.attempt.flush) or batch.moving
-            if not changing and self._decides:
-                self._judge(done)
-            elif not changing:
+            if not changing and not self._decides:
                 self._look_for_the_bound()
+            elif not changing and not done.attempt.flush:  # at the end of the input a plan, of seconds, would be for nobody
+                self._judge(done)
 
     def _look_for_the_bound(self) -> None:
         """Find what bounds the batches where an operator judges, as often as that one does."""
@@ -183,7 +183,8 @@ class InProcessRouter:
             self._arrived = frozenset(slots)
             newest = self.newest()
             now = _taking_part(newest.topology, newest.placement, self._arrived)
-            if joined := [name for name in now if name not in newest.placement.names]:
+            placed = frozenset(newest.placement.names)
+            if joined := [name for name in now if name not in placed]:
                 self._change_to(newest.topology, EpochReason(EpochCause.JOINED, slots=tuple(joined)))
             elif not _is_as_asked(newest):
                 self._change_to(newest.topology, EpochReason(EpochCause.DRAINED))
@@ -191,7 +192,8 @@ class InProcessRouter:
     def awaited(self) -> tuple[str, ...]:
         """Return the slots of the topology whose executors have not arrived yet."""
         newest = self.newest()
-        return tuple(name for name in slot_names(newest.topology) if name not in newest.placement.names)
+        placed = frozenset(newest.placement.names)
+        return tuple(name for name in slot_names(newest.topology) if name not in placed)
 
     def newest(self) -> ExecutionPlan:
         """Return the newest published plan, which may wait for a flush of partials or for its pre-copy."""

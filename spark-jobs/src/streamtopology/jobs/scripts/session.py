@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -170,15 +171,21 @@ class ScriptSession:
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
         try:
-            made = cut(frame, asked.output_mode.lower())
             with self._turn:
-                return self._start(made, frame, asked)
+                self._refuse_taken(asked.name)
+                return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
         except NotCut as why:
             said = f"{self._place()}: {why}"
             if self._is_strict:
                 raise TopologyFailed(f"{said}. --strict refuses a query that Spark would run itself") from None
             print(f"streamtopology: {said}; so Spark runs this query itself", file=sys.stderr, flush=True)
             return None
+
+    def _refuse_taken(self, name: str | None) -> None:
+        """Raise Spark's own error for a name that an active query has."""
+        if name is not None and any(query.name == name for query in self._queries.active()):
+            said = f"Cannot start query with name {name} as a query with that name is already active in this SparkSession"
+            raise IllegalArgumentException(said)
 
     def _place(self) -> str:
         """`job.py, line 12`: where the script is now."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor
 
 TOLERANCE = 0.05
@@ -21,9 +23,6 @@ class _Bin:
     def add(self, position: int, descriptor: Descriptor) -> None:
         self.pieces.append((position, descriptor))
         self.rows += descriptor.rows
-
-    def finish(self, more: int = 0) -> float:
-        return (self.rows + more) / self.share if self.share > 0 else float("inf")
 
 
 def deal(
@@ -49,12 +48,17 @@ def assign(descriptors: Iterable[Descriptor], shares: Sequence[float]) -> list[l
     """
     if not shares or min(shares) < 0 or sum(shares) <= 0:
         raise ValueError(f"source shares must be 0 or more and not all 0, not {list(shares)}")
-    bins = [_Bin(share / sum(shares)) for share in shares]
+    bins = [_Bin(share / sum(shares)) for share in shares if share > 0]
+    rows, shared = np.zeros(len(bins)), np.array([bin_.share for bin_ in bins])
     order = sorted(enumerate(descriptors), key=lambda piece: (-piece[1].rows, piece[0]))
     for position, descriptor in order:
-        min(bins, key=lambda bin_: bin_.finish(descriptor.rows)).add(position, descriptor)
+        with np.errstate(over="ignore"):  # by a share as good as none
+            first = int(np.argmin((rows + descriptor.rows) / shared))
+        bins[first].add(position, descriptor)
+        rows[first] += descriptor.rows
     _even_out(bins)
-    return [[d for _, d in sorted(b.pieces, key=lambda piece: (piece[0], piece[1].start))] for b in bins]
+    dealt = ([d for _, d in sorted(b.pieces, key=lambda piece: (piece[0], piece[1].start))] for b in bins)
+    return [next(dealt) if share > 0 else [] for share in shares]
 
 
 def _even_out(bins: list[_Bin]) -> None:
