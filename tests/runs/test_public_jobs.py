@@ -31,7 +31,6 @@ EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python/sql/streami
 WORDS = ["structured_network_wordcount", "structured_network_wordcount_windowed", "structured_network_wordcount_session_window"]
 # What stays Spark's, and the sentence: a line is struck out when it is taken over. The last is refused by Spark itself.
 LEFT_TO_SPARK = {
-    "duplicates": [r"groupBy\(\)\.agg\(\) stands on dropDuplicates"],
     "pairs": ["a left outer join of two streams is not taken over yet"],
 }
 REFUSED = "structured_sessionization"

@@ -49,12 +49,12 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def _without_duplicates(rows: DataFrame, case: Case) -> DataFrame:
+def without_duplicates(rows: DataFrame, case: Case) -> DataFrame:
     if case.watermark:
         rows = rows.withWatermark("at", f"{DELAY} seconds")
     return (rows.dropDuplicatesWithinWatermark if case.within else rows.dropDuplicates)(list(case.key))
 
 
 if __name__ == "__main__":
-    queries = {name: (case.mode, partial(_without_duplicates, case=case)) for name, case in CASES.items()}
+    queries = {name: (case.mode, partial(without_duplicates, case=case)) for name, case in CASES.items()}
     record(Path(sys.argv[1]), list(map(int, sys.argv[2:])), queries)

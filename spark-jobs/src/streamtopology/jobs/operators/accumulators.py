@@ -1,4 +1,5 @@
-"""Functions of `aggregate` whose state is more than a sum or an extreme: spread, first and last, lists, distinct values.
+"""Functions of `aggregate` whose state is more than a sum or an extreme: spread, first and last, extremes, lists,
+distinct values.
 
 Each keeps its own fields for a column. The count of the column's values is kept for all of them, by `Aggregates`.
 """
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.operators import distinct
 from streamtopology.jobs.operators.columns import NUMBERS
+from streamtopology.jobs.operators.extremes import is_ordered, places_in_order
 from streamtopology.jobs.state import Field, KeyedState
 
 _WITHOUT_PARTS = "any type but lists, maps and structs"
@@ -158,6 +160,51 @@ class Last(End):
         state.write(self._value, places, values.take(pa.array(len(slots) - 1 - from_the_end)))
 
 
+class ArgMax(Accumulator):
+    """The struct whose first field is the greatest; of several the newest."""
+
+    name = "arg_max"
+    allowed = "a struct whose first field can be ordered"
+    sign: ClassVar[int] = 1
+
+    @staticmethod
+    def takes(kind: pa.DataType) -> bool:
+        return pa.types.is_struct(kind) and kind.num_fields > 0 and is_ordered(kind.field(0).type)
+
+    def fields_for(self, prefix: str) -> tuple[Field, ...]:
+        self._held = f"{prefix}_held"
+        return (_of_all(self._held, self.kind),)
+
+    def result_type(self, function: str) -> pa.DataType:
+        return self.kind
+
+    def fold(self, state: KeyedState, slots: np.ndarray, values: pa.Array, counted: np.ndarray) -> None:
+        places, group = np.unique(slots, return_inverse=True)
+        known = np.flatnonzero(counted[places])
+        together = pa.concat_arrays([state.read(self._held, places[known]), values])
+        owners = np.concatenate([known, group])
+        order = np.lexsort((self.sign * places_in_order(together.flatten()[0]), owners))
+        best = order[np.cumsum(np.bincount(owners, minlength=len(places))) - 1]
+        new = best >= len(known)
+        state.write(self._held, places[new], together.take(pa.array(best[new])))
+
+    def combine(
+        self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch, counts: np.ndarray, counted: np.ndarray
+    ) -> None:
+        some = np.flatnonzero(counts)
+        self.fold(state, slots[some], partial.column(self._held).take(pa.array(some)), counted)
+
+    def results(self, function: str, state: KeyedState, slots: np.ndarray, counted: np.ndarray) -> pa.Array:
+        return state.read(self._held, slots)
+
+
+class ArgMin(ArgMax):
+    """The struct whose first field is the least; of several the newest."""
+
+    name = "arg_min"
+    sign = -1
+
+
 class ListOf(Accumulator):
     """Every value. The whole list of a group is written again in each batch that brings it values."""
 
@@ -258,6 +305,8 @@ ACCUMULATORS: Mapping[str, type[Accumulator]] = {
     "var_pop": Moments,
     "first": First,
     "last": Last,
+    "arg_max": ArgMax,
+    "arg_min": ArgMin,
     "collect_list": ListOf,
     "collect_set": SetOf,
     "approx_count_distinct": Sketch,

@@ -27,6 +27,28 @@ def has_extremes(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _ORDERED)
 
 
+def is_ordered(kind: pa.DataType) -> bool:
+    """True for types whose values `places_in_order` orders."""
+    if pa.types.is_struct(kind):
+        return all(is_ordered(field.type) for field in kind)
+    number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    time = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    return number or time or pa.types.is_boolean(kind) or has_extremes(kind)
+
+
+def places_in_order(values: pa.Array) -> np.ndarray:
+    """int64[n]: the same for equal values, greater for greater ones. As in Spark: NULL is the least, NaN the greatest number.
+
+    Structs are ordered by their first fields that differ.
+    """
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(values.type):
+        parts = np.stack([valid.astype(np.int64), *map(places_in_order, values.flatten())], axis=1)
+        return np.unique(parts, axis=0, return_inverse=True)[1].reshape(-1)
+    places = pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    return np.where(valid, places, 0)
+
+
 def keep_extremes(state: KeyedState, field: str, slots: np.ndarray, values: pa.Array, which: Literal["min", "max"]) -> None:
     """Keep in slot slots[i] (touched, may repeat) the least or greatest of what `field` has there and values[i].
 

@@ -14,42 +14,57 @@ from pyspark.sql import functions as F
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, watermark_below
+from streamtopology.jobs.scripts.duplicates import text_of
+from streamtopology.jobs.scripts.parts import Chain, NotCut, Part, RowsBelow, Step, watermark_below
 
 _EMITS = {"append": "closed", "update": "updates", "complete": "all"}
 _FUNCTIONS = {
     "Count": "count", "Sum": "sum", "Average": "mean", "Min": "min", "Max": "max",
     "StddevSamp": "stddev", "StddevPop": "stddev_pop", "VarianceSamp": "variance", "VariancePop": "var_pop",
     "First": "first", "Last": "last", "CollectList": "collect_list", "CollectSet": "collect_set",
-    "HyperLogLogPlusPlus": "approx_count_distinct",
+    "HyperLogLogPlusPlus": "approx_count_distinct", "MaxBy": "arg_max", "MinBy": "arg_min",
 }  # fmt: skip
 # The error of an approx_count_distinct that asks for none.
 _USUAL_ERROR = 0.05
 # The only field of a struct around values of which NULL is one.
 _BOXED = "boxed"
+# The fields of a struct of which the one with the greatest or least `by` is kept.
+_BY, _VALUE = "by", "value"
 _TIME = "time"
 
 
 @dataclass(frozen=True)
 class _Group:
-    """A column of the group, or a window: its expression, and the columns that it becomes, the one that closes it last."""
+    """A column of the group, or a window: its expression, and the columns that it becomes, the one that closes it last.
+
+    is_nested: the column is a text in the place of an array or a struct, of which the first one is kept.
+    """
 
     expression: Node
     names: tuple[str, ...]
     closes: bool
+    is_nested: bool = False
 
     @property
     def is_window(self) -> bool:
         return len(self.names) == 2
 
-    def columns(self, spark: SparkSession) -> list[Column]:
-        whole = catalyst.column(self.expression, spark)
-        parts = [whole["start"], whole["end"]] if self.is_window else [whole]
-        return [part.alias(name) for part, name in zip(parts, self.names, strict=True)]
+    @property
+    def kept(self) -> str:
+        """The name of the column, and of the function's result, that is the array or struct itself."""
+        return f"{self.names[0]}_kept"
+
+    def columns(self, rows: DataFrame) -> dict[str, Column]:
+        """The columns, of the rows below."""
+        whole = catalyst.column(self.expression, rows.sparkSession)
+        if self.is_nested:
+            return {self.names[0]: text_of(whole, rows.select(whole).schema[0].dataType), self.kept: whole}
+        return dict(zip(self.names, [whole["start"], whole["end"]] if self.is_window else [whole], strict=True))
 
     def of(self, rows: DataFrame) -> Column:
+        """The column or window, of the operator's rows."""
         if not self.is_window:
-            return rows[self.names[0]]
+            return rows[self.kept if self.is_nested else self.names[0]]
         return F.struct(*[rows[name].alias(part) for name, part in zip(self.names, ("start", "end"), strict=True)])
 
 
@@ -58,7 +73,7 @@ class _Calls:
     """The calls of functions that were met: for each its column below, if any, its text for the operator, its expression."""
 
     spark: SparkSession
-    columns: list[Column] = field(default_factory=list[Column])
+    columns: dict[str, Column] = field(default_factory=dict[str, Column])
     texts: dict[str, str] = field(default_factory=dict[str, str])
     met: list[Node] = field(default_factory=list[Node])
 
@@ -70,7 +85,7 @@ class _Calls:
         function, number = _written_out(call, self.spark), len(self.met)
         value = self._value(function, call.filter())
         if value is not None:
-            self.columns.append(value.alias(f"value_{number}"))
+            self.columns[f"value_{number}"] = value
         of = "" if value is None else f"value_{number}"
         self.texts[f"result_{number}"] = f"{self._name_of(function, call.isDistinct())}({of})"
         self.met.append(call)
@@ -78,8 +93,8 @@ class _Calls:
 
     def result(self, call: Node, rows: DataFrame) -> Column:
         """The result of a call, of the operator's rows."""
-        found = rows[f"result_{self.number_of(call)}"]
-        return found[_BOXED] if _keeps_null(_written_out(call, self.spark)) else found
+        found, part = rows[f"result_{self.number_of(call)}"], _part_of_struct(_written_out(call, self.spark))
+        return found if part is None else found[part]
 
     def _name_of(self, function: Node, is_distinct: bool) -> str:
         """The operator's name for a function. Raises NotCut."""
@@ -92,7 +107,7 @@ class _Calls:
             raise NotCut("sum(...) is not taken over with spark.sql.ansi.enabled: false, where a sum that is too large wraps")
         if name == "approx_count_distinct" and function.relativeSD() != _USUAL_ERROR:
             raise NotCut(f"approx_count_distinct(..., {function.relativeSD()}) is not taken over; its usual {_USUAL_ERROR} is")
-        return name
+        return f"arg_{name}" if _part_of_struct(function) == _BY else name
 
     def _value(self, function: Node, condition: Any) -> Column | None:
         """What a function is of; None for the count of all rows."""
@@ -104,10 +119,13 @@ class _Calls:
             value = F.lit(1)
             for one in asked:
                 value = F.when(one.isNotNull(), value)
-        elif _keeps_null(function):
+        elif (part := _part_of_struct(function)) is None:
+            value = given[0]
+        elif part == _BOXED:
             value = F.struct(given[0].alias(_BOXED))
         else:
-            value = given[0]
+            fields = [given[-1].alias(_BY), *([given[0].alias(_VALUE)] if part == _VALUE else [])]
+            value = F.when(given[-1].isNotNull(), F.struct(*fields))
         return F.when(catalyst.column(condition.get(), self.spark), value) if condition.isDefined() else value
 
 
@@ -117,48 +135,64 @@ def _written_out(call: Node, spark: SparkSession) -> Node:
     return function.replacement() if catalyst.is_replaceable(function, spark) else function
 
 
-def _keeps_null(function: Node) -> bool:
-    """True if NULL may be its result though there are other values: the first one is NULL."""
-    return (
-        catalyst.kind(function) in ("First", "Last")
-        and not function.ignoreNulls()
-        and catalyst.children(function)[0].nullable()
-    )
+def _part_of_struct(function: Node) -> str | None:
+    """The field of a struct that has the result, where the operator keeps a struct."""
+    kind, value = catalyst.kind(function), catalyst.children(function)[:1]
+    if kind in ("MaxBy", "MinBy"):
+        return _VALUE
+    if kind in ("Max", "Min") and catalyst.kind(value[0].dataType()) == "StructType":
+        return _BY
+    # NULL may be its result though there are other values: the first one is NULL.
+    return _BOXED if kind in ("First", "Last") and not function.ignoreNulls() and value[0].nullable() else None
 
 
-def part_of(node: Node, spark: SparkSession, output_mode: str) -> Part:
-    """The part that a node `Aggregate` becomes. Raises NotCut."""
-    child = node.child()
-    watermark = watermark_below(child, list(catalyst.elements(child.output())), spark)
+def part_of(node: Node, spark: SparkSession, output_mode: str, chain: Chain | None = None) -> Part:
+    """The part that a node `Aggregate` becomes, behind the operators of a chain, if there is one. Raises NotCut."""
+    if chain is None:
+        child = node.child()
+        found = watermark_below(child, list(catalyst.elements(child.output())), spark)
+        time = [] if found is None else [catalyst.column(found.attribute, spark).alias(_TIME)]
+        chain = Chain((), child, time, found and replace(found, column=_TIME))
     groups = [_group(expression, number) for number, expression in enumerate(catalyst.elements(node.groupingExpressions()))]
     if not groups:
         raise NotCut("an aggregate of all rows, without groupBy, has one group: there is nothing to re-route")
     results, calls = list(catalyst.elements(node.aggregateExpressions())), _Calls(spark)
     for result in results:
         _meet(result, groups, calls)
-    columns = [column for group in groups for column in group.columns(spark)] + calls.columns
-    options: dict[str, Any] = {"aggregates": calls.texts or {"result_0": "count()"}, "nan": "keep"}
-    if watermark is not None:
-        columns.append(catalyst.column(watermark.attribute, spark).alias(_TIME))
+    rows_below = catalyst.frame_of(spark, chain.plan)
+    columns = {name: column for group in groups for name, column in group.columns(rows_below).items()} | calls.columns
+    made = [*(chain.of_passing(column).alias(name) for name, column in columns.items()), *chain.columns]
+    texts = calls.texts | {group.kept: f"first({group.kept})" for group in groups if group.is_nested}
+    options: dict[str, Any] = {"aggregates": texts or {"result_0": "count()"}, "nan": "keep"}
     names = [name for group in groups for name in group.names]
     keys = [name for group in groups if not group.is_window and not group.closes for name in group.names] or names[:1]
     if others := [name for name in names if name not in keys]:
         options["groupBy"] = others
     closing = next((group for group in groups if group.closes), None)
     if closing is not None:
-        if watermark is None:
+        if chain.watermark is None:
             raise NotCut("the column of its watermark is not among the rows that it groups; keep it in the select")
         options["closes"] = closing.names[-1]
     if closing is not None or output_mode != "update":
         options["emit"] = _EMITS[output_mode]
 
     def stand_in(rows: DataFrame) -> Node:
-        made = [_as_result(result, groups, calls, rows) for result in results]
-        return catalyst.project(spark, made, catalyst.plan_of(rows))
+        shown = [_as_result(result, groups, calls, rows) for result in results]
+        return catalyst.project(spark, shown, catalyst.plan_of(rows))
 
-    below = RowsBelow(catalyst.frame_of(spark, child).select(*columns), watermark and replace(watermark, column=_TIME))
-    run = "aggregate" if closing is None else "window-aggregate"
-    return Part("aggregate", run, options, tuple(keys), (below,), stand_in)
+    below = RowsBelow(rows_below.select(*made), chain.watermark)
+    step = Step("aggregate", "aggregate" if closing is None else "window-aggregate", options, tuple(keys))
+    return Part((*chain.steps, step), (below,), stand_in, _words(groups, calls))
+
+
+def _words(groups: list[_Group], calls: _Calls) -> dict[str, str]:
+    """What the script calls the columns below."""
+    values = {
+        f"value_{number}": catalyst.children(call.aggregateFunction())[0].sql()
+        for number, call in enumerate(calls.met)
+        if f"value_{number}" in calls.columns
+    }
+    return {name: group.expression.sql() for group in groups for name in group.names} | values
 
 
 def _group(expression: Node, number: int) -> _Group:
@@ -168,7 +202,8 @@ def _group(expression: Node, number: int) -> _Group:
     closes = is_column and catalyst.has_watermark(expression)
     if is_column and catalyst.is_window(expression):
         return _Group(expression, (f"group_{number}_start", f"group_{number}_end"), closes)
-    return _Group(expression, (f"group_{number}",), closes)
+    is_nested = catalyst.kind(expression.dataType()) in ("ArrayType", "StructType")
+    return _Group(expression, (f"group_{number}",), closes, is_nested)
 
 
 def _meet(expression: Node, groups: list[_Group], calls: _Calls) -> None:

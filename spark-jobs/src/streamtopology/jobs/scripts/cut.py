@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from streamtopology.jobs.scripts import aggregates, catalyst, duplicates, joins, processors
+from streamtopology.jobs.scripts import aggregates, catalyst, chained, duplicates, joins, processors
 from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 
@@ -28,6 +28,8 @@ _STATEFUL = {
     "UpdateEventTimeWatermarkColumn": "eventTimeColumnName",
 }
 _JOIN = "a join of two streams"
+_GROUPED = ("Aggregate", "Distinct")
+_WITHOUT_DUPLICATES = ("Deduplicate", "DeduplicateWithinWatermark")
 # Nodes above the cut that do the same with each batch's rows as with the stream.
 _ROW_BY_ROW = {
     "Project", "Filter", "SubqueryAlias", "View", "Generate", "MapInPandas", "MapInArrow", "Join", "Repartition",
@@ -47,10 +49,13 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
         above = _ROW_BY_ROW | _OF_THE_WHOLE
         while catalyst.kind(found[0][0]) in _OF_THE_WHOLE and len(found) > 1:
             found.pop(0)
+    node, path = found[0]
+    below = found[1:]
     names = [_STATEFUL.get(catalyst.kind(each), _JOIN) for each, _ in found]
-    if len(found) > 1:
-        raise NotCut(f"{names[0]} stands on {names[-1]}, and a topology of a script has one stateful operator")
-    ((node, path),) = found
+    if below and not _is_chain([catalyst.kind(each) for each, _ in found]):
+        raise NotCut(
+            f"{names[0]} stands on {names[-1]}; of two stateful operators only groupBy().agg() on dropDuplicates is taken over"
+        )
     for parent, _ in path:
         if catalyst.kind(parent) not in above:
             raise NotCut(f"{catalyst.kind(parent)} stands on its stateful operator, and would see one batch at a time")
@@ -59,15 +64,22 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
         return Cut(processors.part_of(node, spark), tuple(path))
     if catalyst.kind(node) == "FlatMapGroupsInPandasWithState":
         return Cut(processors.part_of_groups(node, spark), tuple(path))
-    if catalyst.kind(node) == "Aggregate":
-        return Cut(aggregates.part_of(node, spark, output_mode), tuple(path))
-    if catalyst.kind(node) == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
-        return Cut(aggregates.part_of(catalyst.grouped(spark, node.child()), spark, output_mode), tuple(path))
-    if catalyst.kind(node) in ("Deduplicate", "DeduplicateWithinWatermark"):
+    if catalyst.kind(node) in _GROUPED:
+        if catalyst.kind(node) == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
+            node = catalyst.grouped(spark, node.child())
+        between = [parent for _, whole in below for parent, _ in whole[len(path) + 1 :]]
+        chain = chained.chain_of(below[0][0], between, spark) if below else None
+        return Cut(aggregates.part_of(node, spark, output_mode, chain), tuple(path))
+    if catalyst.kind(node) in _WITHOUT_DUPLICATES:
         return Cut(duplicates.part_of(node, spark), tuple(path))
     if catalyst.kind(node) == "Join":
         return Cut(joins.part_of(node, spark), tuple(path))
     raise NotCut(f"{names[0]} is not taken over yet")
+
+
+def _is_chain(kinds: list[str]) -> bool:
+    """True for two stateful nodes, the upper one first, that become operators one behind the other."""
+    return len(kinds) == 2 and kinds[0] in _GROUPED and kinds[1] in _WITHOUT_DUPLICATES
 
 
 def _stateful(plan: Node) -> Iterator[tuple[Node, list[tuple[Node, int]]]]:

@@ -6,7 +6,8 @@ more, as texts that are equal where they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -26,36 +27,53 @@ from pyspark.sql.types import (
 from streamtopology.jobs.connectors.sources.spark.native import types_in
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Watermarked, watermark_below
 from streamtopology.topology import format_duration
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a node `Deduplicate` or `DeduplicateWithinWatermark` compares the rows below it: an operator.
+
+    columns: those by which it does, under the operator's names.
+    """
+
+    step: Step
+    columns: Mapping[str, Column]
+    watermark: Watermarked | None
+
+    @staticmethod
+    def of(node: Node, spark: SparkSession) -> Comparison:
+        """Raises NotCut."""
+        child = node.child()
+        output, types = list(catalyst.elements(child.output())), _types(child, spark)
+        columns: dict[str, Column] = {}
+        for attribute in catalyst.elements(node.keys()):
+            place = _place_of(attribute, output)
+            column, is_nested = catalyst.column(attribute, spark), isinstance(types[place], ArrayType | StructType)
+            columns[f"key_{place}" if is_nested else _name(place)] = text_of(column, types[place]) if is_nested else column
+        if not columns:
+            raise NotCut("dropDuplicates compares no columns")
+        key, watermark = tuple(columns), _watermark(child, output, spark)
+        options: dict[str, Any] = {} if watermark is None else {"time": watermark.column}
+        if watermark is not None:
+            columns[watermark.column] = catalyst.column(watermark.attribute, spark)
+        if catalyst.kind(node) == "DeduplicateWithinWatermark":
+            if watermark is None:
+                raise NotCut("dropDuplicatesWithinWatermark needs withWatermark before it, and its column among the rows")
+            options["within"] = format_duration(watermark.delay_seconds)
+        return Comparison(Step("deduplicate", "deduplicate", options, key), columns, watermark)
 
 
 def part_of(node: Node, spark: SparkSession) -> Part:
     """The part that a node `Deduplicate` or `DeduplicateWithinWatermark` becomes. Raises NotCut."""
     child = node.child()
     output = list(catalyst.elements(child.output()))
-    types = [field.dataType for field in catalyst.frame_of(spark, child).schema.fields]
-    for attribute, kind in zip(output, types, strict=True):
+    for attribute, kind in zip(output, _types(child, spark), strict=True):
         if any(isinstance(held, UserDefinedType) for held in types_in(kind)):
             raise NotCut(f"column {attribute.name()!r} is or holds a {type(kind).__name__}, which is not taken over yet")
-    given = [catalyst.column(attribute, spark) for attribute in output]
-    columns = [column.alias(_name(place)) for place, column in enumerate(given)]
-    key: list[str] = []
-    for attribute in catalyst.elements(node.keys()):
-        place = _place_of(attribute, output)
-        name = _name(place)
-        if isinstance(types[place], ArrayType | StructType):
-            name = f"key_{place}"
-            columns.append(_as_text(given[place], types[place]).alias(name))
-        key.append(name)
-    if not key:
-        raise NotCut("dropDuplicates compares no columns")
-    watermark = _watermark(child, output, spark)
-    options: dict[str, Any] = {} if watermark is None else {"time": watermark.column}
-    if catalyst.kind(node) == "DeduplicateWithinWatermark":
-        if watermark is None:
-            raise NotCut("dropDuplicatesWithinWatermark needs withWatermark before it, and its column among the rows")
-        options["within"] = format_duration(watermark.delay_seconds)
+    comparison = Comparison.of(node, spark)
+    columns = {_name(place): catalyst.column(attribute, spark) for place, attribute in enumerate(output)}
 
     def stand_in(rows: DataFrame) -> Node:
         plan = catalyst.plan_of(rows)
@@ -65,8 +83,13 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         ]
         return catalyst.project(spark, made, plan)
 
-    below = RowsBelow(catalyst.frame_of(spark, child).select(*columns), watermark)
-    return Part("deduplicate", "deduplicate", options, tuple(key), (below,), stand_in)
+    made = [column.alias(name) for name, column in {**columns, **comparison.columns}.items()]
+    below = RowsBelow(catalyst.frame_of(spark, child).select(*made), comparison.watermark)
+    return Part((comparison.step,), (below,), stand_in)
+
+
+def _types(plan: Node, spark: SparkSession) -> list[DataType]:
+    return [field.dataType for field in catalyst.frame_of(spark, plan).schema.fields]
 
 
 def _name(place: int) -> str:
@@ -88,15 +111,15 @@ def _watermark(child: Node, output: list[Node], spark: SparkSession) -> Watermar
     return replace(found, column=_name(_place_of(found.attribute, output)))
 
 
-def _as_text(value: Column, kind: DataType) -> Column:
+def text_of(value: Column, kind: DataType) -> Column:
     """A text for each value, the same for those that Spark takes for equal; never NULL. Raises NotCut."""
     if isinstance(kind, StructType):
-        parts = [_as_text(value.getField(field.name), field.dataType) for field in kind.fields]
+        parts = [text_of(value.getField(field.name), field.dataType) for field in kind.fields]
         text = reduce(F.concat, parts, F.lit("("))
     elif isinstance(kind, ArrayType):
         element = kind.elementType
         text = F.concat(
-            F.size(value).cast("string"), F.lit("["), F.array_join(F.transform(value, lambda e: _as_text(e, element)), "")
+            F.size(value).cast("string"), F.lit("["), F.array_join(F.transform(value, lambda e: text_of(e, element)), "")
         )
     else:
         plain = _plain_text(value, kind)

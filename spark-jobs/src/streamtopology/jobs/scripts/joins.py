@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Watermarked, watermark_below
 from streamtopology.topology import format_duration
 
 _NAMES = ("one", "other")
@@ -87,7 +87,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
         RowsBelow(one.rows([(left, joins_null) for left, _, joins_null in keys], spark), one.watermark, one.name),
         RowsBelow(other.rows([(right, joins_null) for _, right, joins_null in keys], spark), other.watermark, other.name),
     )
-    return Part("join", "window-join", options, tuple(map(_key, range(len(keys)))), inputs, stand_in)
+    step = Step("join", "window-join", options, tuple(map(_key, range(len(keys)))))
+    return Part((step,), inputs, stand_in)
 
 
 def _column(place: int) -> str:

@@ -44,22 +44,21 @@ def topology_of(
 
     Raises NotCut, ManifestError.
     """
-    operator = name_of(part.name)
+    operators: list[dict[str, Any]] = []
+    inputs = [given.name for given in part.inputs]
+    for step in part.steps:
+        operator: dict[str, Any] = {"name": name_of(step.name), "inputs": inputs, "run": step.run, "with": dict(step.options)}
+        if step.key:
+            operator["grouping"] = {"policy": policy, "key": list(step.key)}
+        operators.append(operator)
+        inputs = [operator["name"]]
     spec = {
         "sources": [_source(given, run) for given in part.inputs],
-        "operators": [
-            {
-                "name": operator,
-                "inputs": [given.name for given in part.inputs],
-                "grouping": {"policy": policy, "key": list(part.key)},
-                "run": part.run,
-                "with": dict(part.options),
-            }
-        ],
+        "operators": operators,
         "sinks": [
             {
                 "name": SINK,
-                "input": operator,
+                "input": operators[-1]["name"],
                 "format": "function",
                 "options": {"run": f"{run}:{SINK}", "frame": "arrow", "empty": "true"},
             }
@@ -84,12 +83,12 @@ def _source(given: RowsBelow, run: str) -> dict[str, Any]:
 
 
 def policy_of(part: Part) -> str:
-    """The policy under which an operator emits what Spark does, batch by batch.
+    """The policy under which the operators emit what Spark does, batch by batch.
 
     Under `auto` an aggregate without windows may have keys that are divided. Their newest rows reach the result with the next
     batch.
     """
-    return "mixed" if part.run == "aggregate" else "auto"
+    return "mixed" if part.steps[-1].run == "aggregate" else "auto"
 
 
 def _trigger(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.jobs.scripts import catalyst
@@ -40,18 +42,49 @@ class RowsBelow:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a stateful node becomes: an operator `run` with `options`, called `name`, on the rows of `inputs` by their `key`.
-
-    stand_in: the plan that has the node's output, on a frame of the operator's rows.
-    """
+class Step:
+    """An operator `run` with `options`, called `name`, of rows by their `key`; without one, it keeps no state."""
 
     name: str
     run: str
     options: dict[str, Any]
-    key: tuple[str, ...]
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a stateful node becomes, with one below it if there is one: operators, each on the rows of the one before.
+
+    The first is on the rows of `inputs`. stand_in: the plan that has the node's output, on a frame of the last one's rows.
+    words: what the script says where the operators have names of ours.
+    """
+
+    steps: tuple[Step, ...]
     inputs: tuple[RowsBelow, ...]
     stand_in: Callable[[DataFrame], Node]
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def in_words(self, sentence: str) -> str:
+        """A sentence about an operator, in the script's words."""
+        return re.sub(r"\w+", lambda name: self.words.get(name[0], name[0]), sentence)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operators before an aggregate. plan: of the rows that the first one reads. columns: of those, what the operators need.
+
+    passes: tells the rows that reach the aggregate at all.
+    """
+
+    steps: tuple[Step, ...]
+    plan: Node
+    columns: Sequence[Column]
+    watermark: Watermarked | None
+    passes: Column | None = None
+
+    def of_passing(self, value: Column) -> Column:
+        """The value, NULL for rows that do not pass: of others its expression might raise what Spark does not."""
+        return value if self.passes is None else F.when(self.passes, value)
 
 
 @dataclass(frozen=True)

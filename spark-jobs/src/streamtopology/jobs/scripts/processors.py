@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from streamtopology.jobs.operators.processors.group_state import GroupStateProcessor, time_mode_of
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Watermarked, watermark_below
+from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Watermarked, watermark_below
 
 _RUN = "streamtopology.jobs.operators.processors.operator:PickledProcessor"
 
@@ -74,7 +74,7 @@ def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Row
 
     names = tuple(next(one.name() for one in rows.columns if catalyst.same(one, each)) for each in rows.key)
     below = RowsBelow(catalyst.with_columns(spark, rows.plan, rows.columns), rows.watermark)
-    return Part(name, _RUN, options, names, (below,), stand_in)
+    return Part((Step(name, _RUN, options, names),), (below,), stand_in)
 
 
 def _function(node: Node, spark: SparkSession) -> Any:

@@ -206,7 +206,7 @@ class ScriptSession:
             output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
         except StreamTopologyError as error:
             said = "; ".join(problem.message for problem in error.problems) if isinstance(error, ManifestError) else str(error)
-            raise NotCut(said) from error
+            raise NotCut(made.part.in_words(said)) from error
         assert output is not None, "an operator of a script emits rows"
         self._hand_over(module, made, asked, output)
         check_before_start(topology, base_dir)
