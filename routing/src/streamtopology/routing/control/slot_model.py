@@ -249,9 +249,8 @@ def _speeds_and_bases(
     of_slots = weight.sum(axis=0) + PRIOR_WEIGHT**2
     seen = (weight * logs).sum(axis=0) + PRIOR_WEIGHT**2 * np.log(declared_cpu / declared_cpu.max())
     equations = np.diag(weight.sum(axis=1)) - (weight / of_slots) @ weight.T
-    bases = np.linalg.solve(equations, (weight * logs).sum(axis=1) - weight @ (seen / of_slots))
-    speeds = (seen - bases @ weight) / of_slots
-    return np.exp(speeds), dict(zip(stages, np.exp(bases).tolist(), strict=True))
+    bases = np.asarray(np.linalg.solve(equations, (weight * logs).sum(axis=1) - weight @ (seen / of_slots)), np.float64)
+    return np.exp((seen - bases @ weight) / of_slots), dict(zip(stages, np.exp(bases).tolist(), strict=True))
 
 
 def _pooled_error(of_slots: Iterable[Floats]) -> float:
