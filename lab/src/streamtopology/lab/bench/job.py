@@ -39,7 +39,7 @@ from streamtopology.lab.bench.job_processors import Counter, CounterInPandas, Ne
 from streamtopology.topology import to_manifest
 
 EXECUTORS = "large:3:0.45,small:1:0.135"
-BATCHES, WARM = 8, 3
+BATCHES, WARM = 12, 6
 FILES = 4
 KEYS = 100_000
 PARTITIONS = 8
