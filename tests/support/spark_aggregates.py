@@ -90,7 +90,8 @@ CALLS: Mapping[str, str] = {
     "collect_list(name)": "collect_list(name)",
     "collect_set(day)": "collect_set(day)",
 }
-# Result columns whose last digits depend on the order of the tuples.
+# Result columns whose last digits depend on the order of the tuples. Eleven are shown: half the difference of two prices has
+# as many, and would be rounded up or down if fewer were.
 _ROUNDED = {f"a{place}" for place, call in enumerate(CALLS) if call.startswith(("stddev", "var"))}
 # Batch -> its rows, each as texts, sorted; batches without rows are left out.
 Batches = dict[int, list[list[str]]]
@@ -227,7 +228,7 @@ def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
 
 def as_texts(table: pa.Table) -> list[list[str]]:
     columns = [
-        [f"{value:.9g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
+        [f"{value:.11g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
         for name in table.column_names
     ]
     return sorted(map(list, zip(*columns, strict=True)))
