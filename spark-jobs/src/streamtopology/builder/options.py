@@ -150,6 +150,16 @@ class WindowAggregateOptions(OperatorOptions, total=False):
     allowedLateness: str | float
 
 
+class SessionWindowOptions(OperatorOptions, total=False):
+    aggregates: Required[Mapping[str, str]]
+    time: Required[str]
+    gap: str | float
+    gapColumn: str
+    groupBy: Sequence[str]
+    emit: Literal["closed"]
+    nan: Nan
+
+
 class WindowJoinOptions(OperatorOptions, total=False):
     time: Required[str | Mapping[str, str]]
     size: str | float

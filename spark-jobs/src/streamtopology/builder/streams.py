@@ -28,6 +28,7 @@ from streamtopology.builder.options import (
     ProcessorOptions,
     QuantilesOptions,
     Scalar,
+    SessionWindowOptions,
     SourceOptions,
     TextSourceOptions,
     TopKOptions,
@@ -124,6 +125,10 @@ class Stream:
     def window_aggregate(self, name: str, **options: Unpack[WindowAggregateOptions]) -> OperatorStream:
         """Aggregates per key and window of event time."""
         return self._built_in(name, "window-aggregate", options)
+
+    def session_window(self, name: str, **options: Unpack[SessionWindowOptions]) -> OperatorStream:
+        """Aggregates per key and session of event time, which ends with a pause."""
+        return self._built_in(name, "session-window", options)
 
     def window_join(self, name: str, **options: Unpack[WindowJoinOptions]) -> OperatorStream:
         """Tuples of several inputs that are near in time."""
