@@ -11,6 +11,7 @@ from streamtopology.builder.options import (
     AggregateOptions,
     ConsoleSinkOptions,
     CountOptions,
+    CsvSinkOptions,
     CsvSourceOptions,
     Ddl,
     DeduplicateOptions,
@@ -219,6 +220,10 @@ class SinkWriter:
     def json(self, name: str, path: str | Path, **options: Unpack[FileSinkOptions]) -> None:
         """A folder of files with a JSON object in each line, or `s3://BUCKET/PREFIX`."""
         self._sink(name, "json", {"path": path, **options})
+
+    def csv(self, name: str, path: str | Path, **options: Unpack[CsvSinkOptions]) -> None:
+        """A folder of csv files, or `s3://BUCKET/PREFIX`."""
+        self._sink(name, "csv", {"path": path, **options})
 
     def delta(self, name: str, path: str | Path, **options: Unpack[DeltaSinkOptions]) -> None:
         """A table of Delta Lake."""

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -20,6 +21,7 @@ from streamtopology.jobs.connectors.sinks.delta import DeltaSink
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
     entry_of,
+    write_csv,
     write_json_lines,
     write_parquet,
     written_by,
@@ -27,6 +29,7 @@ from streamtopology.jobs.connectors.sinks.folder import (
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
+from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.jobs.users_code.functions import load_function
@@ -94,6 +97,8 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
         add("path", "format delta needs the package deltalake; install streamtopology[delta]")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
+    elif "partitionBy" in sink.options and _is_true(sink, "filePerTask"):
+        add("filePerTask", "with partitionBy a batch is a file for each partition, whatever task has its rows; leave it out")
     if format_.runs and not problems:
         try:
             _function_of(sink, base_dir)
@@ -203,16 +208,21 @@ def _is_true(sink: topology.Sink, option: str) -> bool:
     return sink.options.get(option, "false").lower() == "true"
 
 
-def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, _Opening], BatchSink]:
+def _open_files(suffix: str, write: Callable[..., None]) -> Callable[[topology.Sink, _Opening], BatchSink]:
     def open_(sink: topology.Sink, by: _Opening) -> BatchSink:
         if is_in_bucket(sink):
             from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
 
-            return BucketSink(open_bucket(sink.options["path"], sink.name), suffix, write, by.writer, sink.name)
+            bucket = open_bucket(sink.options["path"], sink.name)
+            return BucketSink(bucket, suffix, write, by.writer, sink.name, partition_columns(sink))
         folder = Path(local_path(sink.options["path"]))
-        return FolderSink(folder, suffix, write, by.writer, _is_true(sink, "filePerTask"), sink.name)
+        return FolderSink(folder, suffix, write, by.writer, _is_true(sink, "filePerTask"), sink.name, partition_columns(sink))
 
     return open_
+
+
+def _open_csv(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return _open_files(".csv", partial(write_csv, has_header=_is_true(sink, "header")))(sink, by)
 
 
 def _open_console(sink: topology.Sink, by: _Opening) -> BatchSink:
@@ -245,10 +255,11 @@ def _open_delta(sink: topology.Sink, by: _Opening) -> BatchSink:
     return DeltaSink(sink, by.writer)
 
 
-_FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
+_FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false, "partitionBy": _names}
 _FORMATS: Mapping[str, _Format] = {
     "parquet": _Format(_FILE_OPTIONS, ("path",), _open_files(".parquet", write_parquet)),
     "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
+    "csv": _Format({**_FILE_OPTIONS, "header": _true_or_false}, ("path",), _open_csv),
     _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
