@@ -241,6 +241,10 @@ class SinkWriter:
         """A function of yours, called with the rows and the number of each batch, as for Spark's `foreachBatch`."""
         self._sink(name, "function", {"run": run_of(run, self.flow.folder), **options})
 
+    def spark(self, name: str, writer: str, options: Mapping[str, Scalar] = NONE) -> None:
+        """Any writer of Spark: `orc`, `avro`, `jdbc`, with its own options."""
+        self._sink(name, "spark", {"writer": writer, **options})
+
     def kafka(self, name: str, servers: str, topic: str, settings: Mapping[str, Scalar] = NONE) -> None:
         """A topic of Kafka. `settings`: of its client."""
         self._sink(name, "kafka", {_SERVERS: servers, "topic": topic, **settings})

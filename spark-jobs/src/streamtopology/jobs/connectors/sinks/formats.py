@@ -269,6 +269,17 @@ def _function(sink: topology.Sink, schema: pa.Schema) -> Takes:
     return MEMORY if sink.options.get("frame") == "arrow" else Takes(_function_refuses, lambda rows: None, _twice)
 
 
+def _spark(sink: topology.Sink, schema: pa.Schema) -> Takes:
+    """The rows that a writer of Spark gets, as a DataFrame. What the writer does not have, it refuses at the first batch."""
+    by = partition_columns(sink)
+
+    def columns(schema: pa.Schema) -> Iterator[str]:
+        yield from _twice(schema)
+        yield from refused_partitions(schema, by)
+
+    return Takes(_spark_refuses, lambda rows: None, columns)
+
+
 def _function_refuses(kind: pa.DataType) -> str | None:
     why = _spark_refuses(kind)
     return why and why.replace(_CAST, "cast it in a map, or take the rows with `frame: arrow`")
@@ -313,5 +324,6 @@ TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
     "console": lambda sink, schema: CONSOLE,
     "memory": lambda sink, schema: MEMORY,
     "function": _function,
+    "spark": _spark,
     "kafka": kafka,
 }

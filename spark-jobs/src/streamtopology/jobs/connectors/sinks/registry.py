@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -30,10 +31,13 @@ from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
+from streamtopology.jobs.connectors.sinks.spark_writer import WRITER as SPARK_WRITER
+from streamtopology.jobs.connectors.sinks.spark_writer import SparkSink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.users_code.modules import LoadError
+from streamtopology.jobs.variables import MissingVariable, with_variables
 from streamtopology.topology import Problem, did_you_mean
 from streamtopology.topology.parsing import BUCKET_PATTERN
 
@@ -41,7 +45,9 @@ if TYPE_CHECKING:
     from streamtopology import topology
 
 BUCKET_SCHEME = "s3://"
-_DELTA = "delta"
+_DELTA, _SPARK = "delta", "spark"
+# Formats whose rows at a `path` are not files and entries of ours.
+_OF_OTHERS = (_DELTA, _SPARK)
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,17 @@ class _Opening:
 
 @dataclass(frozen=True)
 class _Format:
-    """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function."""
+    """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function.
+
+    passes_all: other options are not ours; variables in them have values in the environment.
+    """
 
     options: Mapping[str, Callable[[str], str | None]]
     required: tuple[str, ...]
     open: Callable[[topology.Sink, _Opening], BatchSink]
     passes_kafka_settings: bool = False
     runs: bool = False
+    passes_all: bool = False
 
 
 def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
@@ -86,6 +96,11 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             wrong = format_.options[name](str(value))
             if wrong:
                 add(name, f"option {name} {wrong}, not {value!r}")
+        elif format_.passes_all:
+            try:
+                with_variables(name, str(value), os.environ, "the driver")
+            except MissingVariable as missing:
+                add(name, str(missing))
         elif format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX):
             if refusal := set_by_us(name, SET_BY_SINKS):
                 add(name, refusal)
@@ -136,6 +151,8 @@ def destination(sink: topology.Sink) -> str:
     """The place that has a sink's rows, as a user looks for it."""
     if is_in_bucket(sink):
         return sink.options["path"]
+    if sink.format == _SPARK:
+        return f"writer {sink.options[SPARK_WRITER]} of Spark"
     if "path" in sink.options:
         return local_path(sink.options["path"])
     if "topic" in sink.options:
@@ -147,7 +164,7 @@ def destination(sink: topology.Sink) -> str:
 
 def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` at a sink of files; None for other sinks, and if it is another's. Raises SinkError."""
-    if sink.format == _DELTA:
+    if sink.format in _OF_OTHERS:
         return None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import open_bucket, written_to
@@ -160,6 +177,8 @@ def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | No
     """The entry of a batch that a sink of files has; None if it has not, has another of this number, or is of no files."""
     if sink.format == _DELTA:
         return sink.options["path"] if DeltaSink(sink, writer).has(batch, end) else None
+    if sink.format in _OF_OTHERS:
+        return None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import entry_in, open_bucket
 
@@ -169,7 +188,7 @@ def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | No
 
 def is_in_bucket(sink: topology.Sink) -> bool:
     """True for a sink of files in a bucket."""
-    return sink.options.get("path", "").startswith(BUCKET_SCHEME)
+    return sink.format != _SPARK and sink.options.get("path", "").startswith(BUCKET_SCHEME)
 
 
 def _true_or_false(value: str) -> str | None:
@@ -255,6 +274,10 @@ def _open_delta(sink: topology.Sink, by: _Opening) -> BatchSink:
     return DeltaSink(sink, by.writer)
 
 
+def _open_spark(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return SparkSink(sink, by.writer, by.rows)
+
+
 _FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false, "partitionBy": _names}
 _FORMATS: Mapping[str, _Format] = {
     "parquet": _Format(_FILE_OPTIONS, ("path",), _open_files(".parquet", write_parquet)),
@@ -264,6 +287,7 @@ _FORMATS: Mapping[str, _Format] = {
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
     "function": _Format({"run": _text, "frame": _frame, "empty": _true_or_false}, ("run",), _open_function, runs=True),
+    _SPARK: _Format({SPARK_WRITER: _text, "partitionBy": _names}, (SPARK_WRITER,), _open_spark, passes_all=True),
     "kafka": _Format(
         {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
         passes_kafka_settings=True,
