@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from support.streams import rows_of, spec
 
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStream
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
 from streamtopology.jobs.connectors.sources.files.file_log import FileLog
 from streamtopology.jobs.connectors.sources.files.stream import FileStream
@@ -40,19 +39,18 @@ def put(path: str, keys: list[int], mtime: int) -> None:
     os.utime(path, (mtime, mtime))
 
 
+# Both files.
+END = {"s": 2}
+
+
 def handed_out(checkpoint: str = ".") -> None:
-    """Spark has planned batch 0: both files."""
-    reader = DescriptorStreamReader([spec(Path("in"))], Path(checkpoint) / "files")
-    _, end = reader.read(reader.initialOffset())
-    offsets = Path(checkpoint) / "spark/offsets"
-    offsets.mkdir(parents=True)
-    (offsets / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    """Batch 0 was planned."""
+    assert DescriptorStream([spec(Path("in"))], Path(checkpoint) / "files").advance({}) == END
 
 
 def keys(start: dict[str, Any] | None = None, checkpoint: str = ".") -> list[int]:
     """The keys that batch 0 reads after a restart."""
-    log = DescriptorLog([spec(Path("in"))], Path(checkpoint) / "files", Path(checkpoint) / "spark", 0)
-    planned = log.of_batch(0, start)
+    planned = DescriptorStream([spec(Path("in"))], Path(checkpoint) / "files").part(start or {}, END)
     return [row["key"] for row in rows_of([Descriptor.from_json(text) for text in planned.descriptors], spec(Path("in")))]
 
 
@@ -118,7 +116,7 @@ def test_file_replaced_with_its_size_and_time_is_another_one(place: int) -> None
 
 
 def changed(start: int) -> dict[str, list[str]]:
-    return DescriptorLog([spec(Path("in"))], Path("files"), Path("spark"), 0).changed({"s": start})
+    return DescriptorStream([spec(Path("in"))], Path("files")).changed({"s": start})
 
 
 def test_file_that_is_changed_after_it_was_read_is_named() -> None:
@@ -269,8 +267,7 @@ def test_skipped_file_is_left_out_of_all_sources(capsys: pytest.CaptureFixture[s
     Path("t.yaml").write_text(yaml.safe_dump(wanted))
     Checkpoint.open("ck", "bad")
     specs = [spec(Path("in")), replace(spec(Path("in")), name="t")]
-    reader = DescriptorStreamReader(specs, Path("ck/files"))
-    reader.read(reader.initialOffset())
+    DescriptorStream(specs, Path("ck/files")).advance({})
     assert main(["state", "skip-file", "t.yaml", "in/a.parquet"]) == 0
     assert "sources 's' and 't' continue without the rows of" in capsys.readouterr().out
 

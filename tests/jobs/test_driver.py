@@ -18,7 +18,6 @@ from support.stages import SLOTS, Flow, Loss, manifest, random_table
 from streamtopology.jobs.checkpoint import BatchRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.driver.batch_loop import MOST_ATTEMPTS
-from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.routing.table.hashing import hash_int64
 
@@ -337,18 +336,6 @@ def test_a_driver_takes_up_no_batch_that_was_recorded_under_a_newer_plan(tmp_pat
     assert other.driver.checkpoint.record(BatchRecord(1, 1, newer, 1, None, {}, {}))
     with pytest.raises(TopologyFailed, match=rf"batch 1 was recorded under epoch {newer} by another driver"):
         flow.batch(s=table_of([(2, 2)]))
-
-
-def test_a_batch_that_spark_repeats_after_its_commit_is_only_published(tmp_path: Path) -> None:
-    given = manifest(
-        [{"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}], {"s": "k BIGINT"}
-    )
-    flow = Flow(tmp_path, given)
-    before = flow.batch(s=pa.table({"k": [1, 2]}))
-    flow.start(given)
-    flow.driver.batch(BatchInput(before.spark_batch))
-    assert flow.last == before
-    assert sorted(row["k"] for row in flow.published("n").to_pylist()) == [1, 2]
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])

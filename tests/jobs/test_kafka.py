@@ -22,7 +22,7 @@ from support.stages import Flow, manifest
 from streamtopology import topology
 from streamtopology.jobs.connectors.sinks import SinkError, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.kafka import BATCH_HEADER, KEPT_ENDS, KafkaSink
-from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog, DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStream, Positions
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.kafka import stream as kafka
@@ -58,9 +58,14 @@ def spec(broker: Broker, topic: str, **options: str) -> SourceSpec:
     return SourceSpec.of(topology.Source("in", "kafka", None, given), "flights")
 
 
-def step(reader: DescriptorStreamReader, start: dict) -> tuple[list[Descriptor], dict]:
-    rows, end = reader.read(start)
-    return [Descriptor.from_json(text) for _, text in rows], end
+def step(reader: DescriptorStream, start: Positions) -> tuple[list[Descriptor], Positions]:
+    """What there is after `start`, and the positions after it."""
+    end = reader.advance(start) or start
+    return between(reader, start, end), end
+
+
+def between(reader: DescriptorStream, start: Positions, end: Positions) -> list[Descriptor]:
+    return [Descriptor.from_json(text) for text in reader.part(start, end).descriptors]
 
 
 def at(offsets: dict[str, int], topic_id: str = "") -> TopicPosition:
@@ -82,16 +87,15 @@ def test_offset_ranges_are_read_once_and_replayed(kafka_broker: Broker, tmp_path
     kafka_broker.send(topic, sent[:1500], partition=0)
     kafka_broker.send(topic, sent[1500:], partition=1)
     source = spec(kafka_broker, topic, maxOffsetsPerTrigger="1000")
-    reader = DescriptorStreamReader([source], tmp_path)
-    offset, batches = reader.initialOffset(), []
+    reader = DescriptorStream([source], tmp_path)
+    offset, batches = {}, []
     while (found := step(reader, offset))[1] != offset:
         batches.append((offset, *found))
         offset = found[1]
     assert [sum(d.rows for d in descriptors) for _, descriptors, _ in batches] == [1000, 1000, 500]
-    restarted = DescriptorStreamReader([source], tmp_path)
+    restarted = DescriptorStream([source], tmp_path)
     for start, descriptors, end in batches:
-        replayed = [Descriptor.from_json(text) for _, text in restarted.readBetweenOffsets(start, end)]
-        assert replayed == descriptors
+        assert between(restarted, start, end) == descriptors
     assert sorted(v for _, descriptors, _ in batches for v in values(descriptors, source)) == sorted(sent)
 
 
@@ -99,8 +103,8 @@ def test_rows_have_sparks_columns(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"12345"])
     source = spec(kafka_broker, topic)
-    reader = DescriptorStreamReader([source], tmp_path)
-    descriptors, _ = step(reader, reader.initialOffset())
+    reader = DescriptorStream([source], tmp_path)
+    descriptors, _ = step(reader, {})
     (batch,) = read(descriptors[0], source)
     assert batch.schema == KAFKA_SCHEMA
     (row,) = batch.to_pylist()
@@ -119,8 +123,8 @@ def test_aborted_transactions_are_not_rows(kafka_broker: Broker, tmp_path: Path)
         producer.flush()
         producer.commit_transaction() if commits else producer.abort_transaction()
     source = spec(kafka_broker, topic)
-    reader = DescriptorStreamReader([source], tmp_path)
-    descriptors, _ = step(reader, reader.initialOffset())
+    reader = DescriptorStream([source], tmp_path)
+    descriptors, _ = step(reader, {})
     assert values(descriptors, source) == [b"one", b"two"]
 
 
@@ -128,21 +132,20 @@ def test_latest_means_the_first_start(kafka_broker: Broker, tmp_path: Path) -> N
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"before"])
     source = spec(kafka_broker, topic, startingOffsets="latest")
-    first = DescriptorStreamReader([source], tmp_path).initialOffset()
+    assert DescriptorStream([source], tmp_path).advance({}) is None
     kafka_broker.send(topic, [b"after"])
-    restarted = DescriptorStreamReader([source], tmp_path)
-    assert restarted.initialOffset() == first
-    assert values(step(restarted, first)[0], source) == [b"after"]
+    restarted = DescriptorStream([source], tmp_path)
+    assert values(step(restarted, {})[0], source) == [b"after"]
 
 
 def test_new_partitions_are_read_from_their_beginning(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     source = spec(kafka_broker, topic)
-    reader = DescriptorStreamReader([source], tmp_path)
-    start = reader.initialOffset()
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
     kafka_broker.add_partitions(topic, 2)
     kafka_broker.send(topic, [b"new"], partition=1)
-    descriptors, end = step(reader, start)
+    descriptors, end = step(reader, {})
     assert values(descriptors, source) == [b"new"]
     assert end["in"][topic]["next"] == {"0": 0, "1": 1}
 
@@ -151,25 +154,25 @@ def test_available_now_ends_at_the_offsets_that_were_there(kafka_broker: Broker,
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"there"])
     source = spec(kafka_broker, topic)
-    reader = DescriptorStreamReader([source], tmp_path)
-    reader.prepareForTriggerAvailableNow()
+    reader = DescriptorStream([source], tmp_path)
+    reader.close_listing()
     kafka_broker.send(topic, [b"later"])
-    descriptors, end = step(reader, reader.initialOffset())
+    descriptors, end = step(reader, {})
     assert values(descriptors, source) == [b"there"]
     assert step(reader, end) == ([], end)
 
 
 def test_lost_offsets_are_refused(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
-    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
+    reader = DescriptorStream([spec(kafka_broker, topic)], tmp_path)
     with pytest.raises(SourceError, match="partition 0 holds offsets 0 to 0, but the stream is at 7"):
-        reader.read({"in": {topic: at({"0": 7})}})
+        reader.advance({"in": {topic: at({"0": 7})}})
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
-    reader = DescriptorStreamReader([spec(kafka_broker, "no-such-topic", failOnDataLoss="false")], tmp_path)
+    reader = DescriptorStream([spec(kafka_broker, "no-such-topic", failOnDataLoss="false")], tmp_path)
     with pytest.raises(SourceError, match=r"topic no-such-topic at .* cannot be read: there is none. Create it, or correct"):
-        reader.initialOffset()
+        reader.advance({})
 
 
 # --- the identity of a topic
@@ -182,19 +185,19 @@ def test_topic_that_was_created_again_is_refused_with_a_way_on(kafka_broker: Bro
     """It has more messages than were read of the former one, so their offsets say nothing."""
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
-    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
-    _, end = step(reader, reader.initialOffset())
+    reader = DescriptorStream([spec(kafka_broker, topic)], tmp_path)
+    _, end = step(reader, {})
     kafka_broker.create_again(topic)
     new = [b"new-%d" % n for n in range(8)]
     kafka_broker.send(topic, new)
-    for again in (reader, DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)):
+    for again in (reader, DescriptorStream([spec(kafka_broker, topic)], tmp_path)):
         with pytest.raises(SourceError, match=r"is not the one that was read: .*failOnDataLoss: false reads it from its first"):
-            again.read(end)
+            again.advance(end)
     allowed = spec(kafka_broker, topic, **ALLOWED)
-    descriptors, after = step(DescriptorStreamReader([allowed], tmp_path), end)
+    descriptors, after = step(DescriptorStream([allowed], tmp_path), end)
     assert values(descriptors, allowed) == new
     kafka_broker.send(topic, [b"newer"])
-    descriptors, _ = step(DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path), after)
+    descriptors, _ = step(DescriptorStream([spec(kafka_broker, topic)], tmp_path), after)
     assert values(descriptors, allowed) == [b"newer"], "after a batch the option can be true again"
 
 
@@ -204,21 +207,19 @@ def test_topic_that_was_created_again_with_fewer_partitions_is_refused(kafka_bro
     start = {"in": {topic: at({"0": 0, "1": 0})}}
     kafka_broker.create_again(topic, partitions=1)
     with pytest.raises(SourceError, match=f"topic {topic} has no partition 1 any more: it was created again"):
-        DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path).read(start)
-    _, end = step(DescriptorStreamReader([spec(kafka_broker, topic, **ALLOWED)], tmp_path), start)
+        DescriptorStream([spec(kafka_broker, topic)], tmp_path).advance(start)
+    _, end = step(DescriptorStream([spec(kafka_broker, topic, **ALLOWED)], tmp_path), start)
     assert end["in"][topic]["next"] == {"0": 0}
 
 
 def test_planned_messages_of_a_former_topic_are_not_those_of_the_new_one(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"old-%d" % n for n in range(5)])
-    reader = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path)
-    start = reader.initialOffset()
-    (planned,), end = step(reader, start)
+    reader = DescriptorStream([spec(kafka_broker, topic)], tmp_path)
+    (planned,), end = step(reader, {})
     kafka_broker.create_again(topic)
     kafka_broker.send(topic, [b"new-%d" % n for n in range(8)])
-    again = DescriptorStreamReader([spec(kafka_broker, topic)], tmp_path).readBetweenOffsets(start, end)
-    assert [Descriptor.from_json(text) for _, text in again] == [planned]
+    assert between(DescriptorStream([spec(kafka_broker, topic)], tmp_path), {}, end) == [planned]
     with pytest.raises(SourceError, match="is not the one that was read"):
         values([planned], spec(kafka_broker, topic))
     tally = Tally()
@@ -229,8 +230,8 @@ def test_topic_that_is_deleted_while_it_is_read_gives_no_batch(kafka_broker: Bro
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"old"])
     source = spec(kafka_broker, topic, **ALLOWED)
-    reader = DescriptorStreamReader([source], tmp_path)
-    (planned,), _ = step(reader, reader.initialOffset())
+    reader = DescriptorStream([source], tmp_path)
+    (planned,), _ = step(reader, {})
     tables = kafka.read_range(planned, source, Tally())
     assert next(tables).num_rows == 1
     kafka_broker.create_again(topic)
@@ -242,11 +243,11 @@ def test_topic_that_is_gone_is_refused_or_left_until_it_is_back(kafka_broker: Br
     gone, other = kafka_broker.topic(), kafka_broker.topic()
     kafka_broker.send(gone, [b"old"])
     source = spec(kafka_broker, f"{gone}, {other}", **ALLOWED)
-    _, end = step(reader := DescriptorStreamReader([source], tmp_path), reader.initialOffset())
+    _, end = step(reader := DescriptorStream([source], tmp_path), {})
     kafka_broker.delete(gone)
     kafka_broker.send(other, [b"goes on"])
     with pytest.raises(SourceError, match=f"topic {gone} at .* cannot be read: there is none.*failOnDataLoss: false continues"):
-        DescriptorStreamReader([spec(kafka_broker, f"{gone}, {other}")], tmp_path).read(end)
+        DescriptorStream([spec(kafka_broker, f"{gone}, {other}")], tmp_path).advance(end)
     descriptors, after = step(reader, end)
     assert (values(descriptors, source), after["in"][gone]) == ([b"goes on"], end["in"][gone])
     kafka_broker.create(gone)
@@ -259,12 +260,12 @@ def test_topic_that_is_subscribed_to_again_continues_where_it_was_left(kafka_bro
     one, two = kafka_broker.topic(), kafka_broker.topic()
     both, alone = spec(kafka_broker, f"{one},{two}"), spec(kafka_broker, one)
     kafka_broker.send(two, [b"read"])
-    _, end = step(reader := DescriptorStreamReader([both], tmp_path), reader.initialOffset())
+    _, end = step(DescriptorStream([both], tmp_path), {})
     kafka_broker.send(one, [b"meanwhile"])
     kafka_broker.send(two, [b"later"])
-    descriptors, end = step(DescriptorStreamReader([alone], tmp_path), end)
+    descriptors, end = step(DescriptorStream([alone], tmp_path), end)
     assert values(descriptors, alone) == [b"meanwhile"]
-    descriptors, _ = step(DescriptorStreamReader([both], tmp_path), end)
+    descriptors, _ = step(DescriptorStream([both], tmp_path), end)
     assert values(descriptors, both) == [b"later"]
 
 
@@ -287,7 +288,7 @@ def test_starting_offsets_that_are_not_those_of_the_topic_are_refused(
     kafka_broker.send(topic, [b"0", b"1", b"2", b"3"])
     source = spec(kafka_broker, topic, startingOffsets=json.dumps({topic: offsets}))
     with pytest.raises(SourceError) as refused:
-        DescriptorStreamReader([source], tmp_path).initialOffset()
+        DescriptorStream([source], tmp_path).advance({})
     assert f"source 'in': option startingOffsets {sentence.format(t=topic)}" in str(refused.value)
     found = [text for text in map(str, check_topics(source)) if "startingOffsets" in text]
     assert len(found) == (0 if "5" in sentence else 1), "a warning: a checkpoint that has begun needs no offsets"
@@ -298,15 +299,15 @@ def test_starting_offsets_of_all_partitions_are_where_the_stream_begins(kafka_br
     for partition in range(3):
         kafka_broker.send(topic, [b"%d-%d" % (partition, n) for n in range(4)], partition)
     source = spec(kafka_broker, topic, startingOffsets=json.dumps({topic: {"0": 3, "1": -1, "2": -2}}))
-    reader = DescriptorStreamReader([source], tmp_path)
-    descriptors, _ = step(reader, reader.initialOffset())
+    reader = DescriptorStream([source], tmp_path)
+    descriptors, _ = step(reader, {})
     assert values(descriptors, source) == [b"0-3", b"2-0", b"2-1", b"2-2", b"2-3"]
 
 
 def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
     typo = {"kafka.security.protocoll": "SSL"}
     with pytest.raises(SourceError, match=r"source 'in': .*security\.protocoll.*correct its kafka\.\* options"):
-        DescriptorStreamReader([spec(kafka_broker, "t", **typo)], tmp_path)
+        DescriptorStream([spec(kafka_broker, "t", **typo)], tmp_path)
     options = {"kafka.bootstrap.servers": kafka_broker.servers, "topic": "t"} | typo
     with pytest.raises(SinkError, match=r"sink 'out': .*security\.protocoll.*correct its kafka\.\* options"):
         open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
@@ -340,12 +341,13 @@ def test_messages_deleted_before_they_were_read_are_counted_and_skipped(kafka_br
     kafka_broker.send(topic, [b"old-%d" % n for n in range(100)], partition=0)
     kafka_broker.send(topic, [b"old-%d" % n for n in range(60)], partition=1)
     flow = Flow(tmp_path, counted_values(kafka_broker.servers, topic, failOnDataLoss="false"))
-    reader = DescriptorStreamReader([SourceSpec.of(flow.topology.sources[0], "flow")], tmp_path / "files")
-    start = reader.initialOffset()
+    reader = DescriptorStream([SourceSpec.of(flow.topology.sources[0], "flow")], tmp_path / "files")
+    start = {"in": {topic: at({"0": 0, "1": 0})}}
     kafka_broker.delete_before(topic, {0: 70, 1: 60})
     kafka_broker.send(topic, [b"new"], partition=0)
-    rows, _ = reader.read(start)
-    flow.driver.batch(BatchInput(0, [descriptor for _, descriptor in rows]))
+    end = reader.advance(start)
+    assert end is not None
+    flow.driver.batch(BatchInput(0, reader.part(start, end).descriptors))
     assert {row["v"]: row["count"] for row in flow.state("n")} == {"new": 1} | {f"old-{n}": 1 for n in range(70, 100)}
     skipped = [report.skipped_rows for report in flow.router.done[-1].results.sources if report.skipped_rows]
     assert sum(report["in"] for report in skipped) == 130
@@ -383,11 +385,10 @@ def test_source_that_comes_back_needs_no_messages_that_were_read_before(kafka_br
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"old-%d" % n for n in range(10)])
     source = spec(kafka_broker, topic)
-    _, left_at = step(reader := DescriptorStreamReader([source], tmp_path), reader.initialOffset())
+    _, left_at = step(DescriptorStream([source], tmp_path), {})
     kafka_broker.delete_before(topic, {0: 7})
     kafka_broker.send(topic, [b"new"])
-    again = DescriptorStreamReader([source], tmp_path, left_at)
-    descriptors, end = step(again, {})
+    descriptors, end = step(DescriptorStream([source], tmp_path), left_at)
     assert values(descriptors, source) == [b"new"]
     assert end["in"][topic]["next"] == {"0": 11}
 
@@ -414,58 +415,50 @@ def test_run_goes_on_with_a_topic_that_was_created_again_only_where_that_is_allo
 # --- consumer group, for lag monitors
 
 
-def group_offsets(
-    folder: Path, source: SourceSpec, ends: list[dict[str, int]], reported: list[str], seconds: float | None = None
-) -> GroupOffsets:
-    """For a run whose batches ended at `ends` (partition -> offset), as Spark's offset log has it."""
-    offsets = folder / "spark" / "offsets"
-    offsets.mkdir(parents=True)
-    for number, end in enumerate(ends):
-        offset = json.dumps({source.name: {source.options["subscribe"]: at(end)}})
-        (offsets / str(number)).write_text(f"v1\n{{}}\n{offset}")
-    log = DescriptorLog([source], folder / "files", folder / "spark", position=0)
-    return GroupOffsets([source], log, reported.append, seconds)
+def end_of(source: SourceSpec, offsets: dict[str, int]) -> Positions:
+    """The end of a batch, by partition."""
+    return {source.name: {source.options["subscribe"]: at(offsets)}}
 
 
-def test_a_group_is_where_the_newest_committed_batch_ended(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_a_group_is_where_the_newest_committed_batch_ended(kafka_broker: Broker) -> None:
     topic = kafka_broker.topic(partitions=2)
     reported: list[str] = []
-    groups = group_offsets(tmp_path, spec(kafka_broker, topic), [{"0": n, "1": 2 * n} for n in range(50)], reported)
+    groups = GroupOffsets([source := spec(kafka_broker, topic)], reported.append)
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic, 2) == [None, None]
-    for number in range(49):  # the last one is planned, not committed
-        groups.committed(number)
+    for number in range(49):
+        groups.committed(end_of(source, {"0": number, "1": 2 * number}))
     groups.close()
     assert (kafka_broker.group_offsets("streamtopology-flights-in", topic, 2), reported) == ([48, 96], [])
 
 
-def test_a_group_of_ones_own_is_used(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_a_group_of_ones_own_is_used(kafka_broker: Broker) -> None:
     topic = kafka_broker.topic()
-    groups = group_offsets(tmp_path, spec(kafka_broker, topic, **{"kafka.group.id": f"of-{topic}"}), [{"0": 7}], [])
-    groups.committed(0)
+    groups = GroupOffsets([source := spec(kafka_broker, topic, **{"kafka.group.id": f"of-{topic}"})], print)
+    groups.committed(end_of(source, {"0": 7}))
     groups.close()
     assert kafka_broker.group_offsets(f"of-{topic}", topic) == [7]
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
 
 
-def test_a_broker_that_is_away_is_waited_for_by_nobody_and_reported_once(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_a_broker_that_is_away_is_waited_for_by_nobody_and_reported_once(kafka_broker: Broker) -> None:
     away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0"}
     reported: list[str] = []
-    groups = group_offsets(tmp_path, spec(kafka_broker, "t", **away), [{"0": n} for n in range(3)], reported, seconds=2.0)
+    groups = GroupOffsets([source := spec(kafka_broker, "t", **away)], reported.append, seconds=2.0)
     for number in range(3):
-        groups.committed(number)
+        groups.committed(end_of(source, {"0": number}))
     assert reported == [], "a batch was kept until Kafka answered"
     groups.close()
     assert len(reported) == 1
     assert reported[0].startswith("source 'in': consumer group 'streamtopology-flights-in' takes no offsets: ")
 
 
-def test_the_group_is_informed_with_the_sources_own_settings(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_the_group_is_informed_with_the_sources_own_settings(kafka_broker: Broker) -> None:
     """A client with TLS does not reach a broker without."""
     topic = kafka_broker.topic()
     secure = spec(kafka_broker, topic, **{"kafka.security.protocol": "SSL", "kafka.log_level": "0"})
     reported: list[str] = []
-    groups = group_offsets(tmp_path, secure, [{"0": 7}], reported)
-    groups.committed(0)
+    groups = GroupOffsets([secure], reported.append)
+    groups.committed(end_of(secure, {"0": 7}))
     groups.close()
     assert len(reported) == 1
     assert kafka_broker.group_offsets("streamtopology-flights-in", topic) == [None]
@@ -665,15 +658,15 @@ def test_password_of_the_environment_opens_source_and_sink(
     sink = open_sink(topology.Sink("out", "counts", "kafka", {"topic": topic, **secured(kafka_broker)}), WRITER)
     sink.publish(0, staged(tmp_path, 0))
     source = spec(kafka_broker, topic, **secured(kafka_broker))
-    reader = DescriptorStreamReader([source], tmp_path / "offsets")
-    descriptors, _ = step(reader, reader.initialOffset())
+    reader = DescriptorStream([source], tmp_path / "offsets")
+    descriptors, _ = step(reader, {})
     assert len(values(descriptors, source)) == 6
 
 
 def test_variable_that_is_not_set_is_named_and_no_password_is(kafka_broker: Broker, tmp_path: Path) -> None:
     missing = "option kafka.sasl.password needs the environment variable KAFKA_PASSWORD, which is not set here"
     with pytest.raises(SourceError, match=f"source 'in': {missing}"):
-        DescriptorStreamReader([spec(kafka_broker, "t", **secured(kafka_broker))], tmp_path).initialOffset()
+        DescriptorStream([spec(kafka_broker, "t", **secured(kafka_broker))], tmp_path).advance({})
     with pytest.raises(SinkError, match=f"sink 'out': {missing}"):
         open_sink(topology.Sink("out", "counts", "kafka", {"topic": "t", **secured(kafka_broker)}), WRITER)
 

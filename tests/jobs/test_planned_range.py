@@ -1,4 +1,4 @@
-"""Ranges that Spark planned and that are too large for one batch: read in parts, each with a commit, every row once."""
+"""Ranges that are too large for one batch: read in parts, each with a commit, every row once."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def rows_in_parts(commits: Sequence[CommitRecord]) -> list[int]:
     return [commit.rows_in for commit in commits if commit.rows_in]
 
 
-def test_each_part_commits_with_its_positions_and_the_last_one_with_sparks_number(tmp_path: Path) -> None:
+def test_each_part_commits_with_its_positions_and_the_end_of_its_range(tmp_path: Path) -> None:
     topology = Texts(tmp_path, task_bytes=25_000)
     topology.add_file(0, [f"{number:01000}" for number in range(250)], row_group_rows=100)
     commits = topology.run()
     assert rows_in_parts(commits) == [96, 96, 58], "about 100 kB a batch, over the border of row groups"
-    assert [commit.spark_batch for commit in commits] == [-1, -1, 0, 0], "the drain is a batch of its own"
-    positions = [commit.end.positions["s"] for commit in commits if commit.end is not None]
+    assert [commit.range_end for commit in commits] == [{"s": 1}, {"s": 1}, None, None], "the drain is a batch of its own"
+    positions = [commit.end.positions["s"] for commit in commits]
     assert positions == [[0, 0, 96], [0, 1, 92], 1, 1]
     assert topology.counts() == dict.fromkeys(range(250), 1)
 

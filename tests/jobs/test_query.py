@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.manifests import counting, manifest, memory_sink
-from support.spark_stream import SparkStream
+from support.noting_driver import NotingDriver
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
-from streamtopology.jobs.driver.progress import BatchInput
-from streamtopology.jobs.driver.watermarks import Poll, Watermarks
+from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
-from streamtopology.topology import Source, Watermark, parse
+from streamtopology.topology import Source, parse
 
 _LONG_ENOUGH = 20.0
 
@@ -37,6 +36,7 @@ class FakeStream:
         self._one_more_on_stop = one_more_on_stop
         self._stopped = threading.Event()
         self.status = {"isDataAvailable": True, "isTriggerActive": True}
+        self.lastProgress = None
         self._batch: Callable[[Any, int], None]
         self.triggers: list[str] = []
 
@@ -89,57 +89,18 @@ class FakeStream:
             return
 
 
-class FakeDriver:
-    last_spark_batch = -1
-    positions = None
-
-    def __init__(self, fails_at: int | None = None) -> None:
-        self.batches: list[int] = []
-        self.drained: str | None = None
-        self.polls: list[Poll | None] = []
-        self.said: list[str] = []
-        marked = [Source(name, "rate", None, {}, (), None, Watermark("t")) for name in ("ahead", "silent")]
-        self.watermarks = Watermarks(marked)
-        self.is_due = False
-        self.is_rescaled = False
-        self.has_gathered = False
-        self.closed: list[int] = []
-        self.without_rows: Callable[[], object] = lambda: None
-        self.after_batch: dict[int, Callable[[], object]] = {}
-        self._fails_at = fails_at
-
-    def notify(self, text: str) -> None:
-        self.said.append(text)
-
-    def batch(self, given: BatchInput) -> None:
-        spark_batch = given.spark_batch
-        if spark_batch == self._fails_at:
-            raise RuntimeError(f"batch {spark_batch} cannot be")
-        self.batches.append(spark_batch)
-        self.polls.append(given.poll)
-        self.after_batch.get(spark_batch, lambda: None)()
-
-    def batch_without_rows(self) -> None:
-        self.closed.append(len(self.batches))
-        self.is_due = self.has_gathered = False
-        self.without_rows()
-
-    def drain(self, for_good: bool) -> None:
-        self.drained = "for good" if for_good else "for now"
-
-
-def query_of(stream: FakeStream, driver: FakeDriver, folder: Path) -> TopologyQuery:
+def query_of(stream: FakeStream, driver: NotingDriver, folder: Path) -> TopologyQuery:
     source = {"name": "rows", "format": "rate"}
     topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")], trigger={}))
-    return TopologyQuery(None, topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
+    return TopologyQuery(topology, {"rows": stream}, SparkFolder(folder), driver)  # type: ignore[arg-type]
 
 
-def run(stream: FakeStream, driver: FakeDriver, folder: Path, until: Until | None = None) -> None:
+def run(stream: FakeStream, driver: NotingDriver, folder: Path, until: Until | None = None) -> None:
     query_of(stream, driver, folder).run(until or Until(), prepare=lambda: None)
 
 
 def test_run_that_is_stopped_takes_in_what_was_gathered(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     driver.has_gathered = True
     run(FakeStream(batches=5), driver, tmp_path, Until(batches=2))
     assert (driver.batches, driver.closed, driver.drained) == ([0, 1], [2], None)
@@ -147,7 +108,7 @@ def test_run_that_is_stopped_takes_in_what_was_gathered(tmp_path: Path) -> None:
 
 def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_requested(tmp_path: Path) -> None:
     for until, drained in ((Until(), "for now"), (Until(drain=True), "for good")):
-        driver = FakeDriver()
+        driver = NotingDriver()
         run(FakeStream(batches=3), driver, tmp_path, until)
         assert (driver.batches, driver.drained) == ([0, 1, 2], drained)
 
@@ -159,7 +120,7 @@ def test_the_end_of_the_input_drains_the_topology_for_good_if_that_was_requested
 def test_stop_closes_windows_only_to_drain_and_reads_the_rest_first(
     tmp_path: Path, drain: Drain | None, batches: list[int], drained: str | None
 ) -> None:
-    driver, stream = FakeDriver(), FakeStream(batches=0, one_more_on_stop=True, rest=3)
+    driver, stream = NotingDriver(), FakeStream(batches=0, one_more_on_stop=True, rest=3)
     query = query_of(stream, driver, tmp_path)
     query.run(Until(), prepare=lambda: query.stop(drain))
     assert (driver.batches, driver.drained) == (batches, drained)
@@ -167,7 +128,7 @@ def test_stop_closes_windows_only_to_drain_and_reads_the_rest_first(
 
 
 def test_stop_while_the_rest_is_read_leaves_windows_open(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     query = query_of(FakeStream(batches=0, one_more_on_stop=True, rest=3), driver, tmp_path)
     driver.after_batch = {0: query.stop}
     query.run(Until(), prepare=lambda: query.stop(Drain.AFTER_READING))
@@ -175,7 +136,7 @@ def test_stop_while_the_rest_is_read_leaves_windows_open(tmp_path: Path) -> None
 
 
 def test_drain_reads_the_rest_whatever_the_number_of_batches(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     query = query_of(FakeStream(batches=0, one_more_on_stop=True, rest=3), driver, tmp_path)
     query.run(Until(batches=1), prepare=lambda: query.stop(Drain.AFTER_READING))
     assert (driver.batches, driver.drained) == ([0, 1, 2], "for good")
@@ -183,18 +144,24 @@ def test_drain_reads_the_rest_whatever_the_number_of_batches(tmp_path: Path) -> 
 
 def test_run_that_drains_ends_with_the_input_of_now(tmp_path: Path) -> None:
     stream = FakeStream(batches=2)
-    run(stream, FakeDriver(), tmp_path, Until(drain=True))
+    run(stream, NotingDriver(), tmp_path, Until(drain=True))
     assert stream.triggers == ["availableNow"]
 
 
 def test_a_batch_that_spark_begins_while_it_is_stopped_is_turned_away_at_once(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     run(FakeStream(batches=2, one_more_on_stop=True), driver, tmp_path, Until(batches=2))
     assert (driver.batches, driver.drained) == ([0, 1], None)
 
 
+def test_a_batch_that_spark_repeats_after_its_commit_is_not_run_again(tmp_path: Path) -> None:
+    driver = NotingDriver(last_spark_batch=0)
+    run(FakeStream(batches=3), driver, tmp_path)
+    assert driver.batches == [1, 2]
+
+
 def test_exception_of_a_batch_ends_the_run(tmp_path: Path) -> None:
-    driver = FakeDriver(fails_at=1)
+    driver = NotingDriver(fails_at=1)
     with pytest.raises(RuntimeError, match="batch 1 cannot be"):
         run(FakeStream(batches=3), driver, tmp_path)
     assert (driver.batches, driver.drained) == ([0], None)
@@ -211,7 +178,7 @@ class QuietStream(FakeStream):
 
 @pytest.mark.parametrize("waiting", ["is_due", "is_rescaled"])
 def test_silent_sources_do_not_hold_up_due_windows_or_leaving_executors(tmp_path: Path, waiting: str) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     query = query_of(QuietStream(batches=2), driver, tmp_path)
     driver.after_batch = {1: lambda: setattr(driver, waiting, True)}
     driver.without_rows = query.stop
@@ -220,7 +187,7 @@ def test_silent_sources_do_not_hold_up_due_windows_or_leaving_executors(tmp_path
 
 
 def test_due_windows_wait_for_the_next_batch_while_there_are_rows(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     driver.is_due = True
     run(FakeStream(batches=2, one_more_on_stop=True), driver, tmp_path, Until(seconds=1.0))
     assert (driver.batches, driver.closed) == ([0, 1], [])
@@ -236,14 +203,14 @@ class PollingStream(FakeStream):
 
 
 def test_due_windows_wait_for_the_end_of_a_poll(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     driver.is_due = True
     run(PollingStream(batches=2), driver, tmp_path, Until(seconds=1.0))
     assert (driver.batches, driver.closed) == ([0, 1], [])
 
 
 def test_failure_of_a_batch_without_rows_ends_the_run(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     driver.is_due = True
 
     def fail() -> None:
@@ -255,7 +222,7 @@ def test_failure_of_a_batch_without_rows_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_polls_of_a_run_follow_each_other(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     run(FakeStream(batches=3), driver, tmp_path)
     first, *others = [poll for poll in driver.polls if poll is not None]
     assert first.after <= first.before
@@ -264,14 +231,14 @@ def test_polls_of_a_run_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ends_with_its_input_asks_once_at_its_start(tmp_path: Path) -> None:
-    driver = FakeDriver()
+    driver = NotingDriver()
     run(FakeStream(batches=3), driver, tmp_path, Until(drain=True))
     assert len(driver.polls) == 3
     assert len({*driver.polls}) == 1
 
 
 def test_nobody_knows_when_the_sources_were_asked_for_a_batch_of_the_run_before(tmp_path: Path) -> None:
-    driver, planned = FakeDriver(), tmp_path / "spark" / "offsets"
+    driver, planned = NotingDriver(), tmp_path / "spark" / "offsets"
     planned.mkdir(parents=True)
     (planned / "0").touch()
     run(FakeStream(batches=2), driver, tmp_path)
@@ -280,37 +247,37 @@ def test_nobody_knows_when_the_sources_were_asked_for_a_batch_of_the_run_before(
     assert known is not None
 
 
-class SlowStream(SparkStream):
-    """Spark that never gets to its first batch."""
-
-    def _plan_and_run(self) -> None:
-        self._stopping.wait(_LONG_ENOUGH)
-
-
-def test_input_that_waits_for_spark_is_told(tmp_path: Path) -> None:
+def test_input_that_waits_for_a_batch_is_told(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     source = {"name": "rows", "format": "parquet", "schema": "k STRING", "options": {"path": str(data)}}
     topology = parse(manifest("slow", [source], [counting()], [memory_sink("slow", "counts")], trigger={}))
-    told: list[bool] = []
 
-    def run_until_told() -> bool:
+    def told() -> bool:
+        """What is told while the driver is made ready."""
+        said: list[bool] = []
+        is_told = threading.Event()
+
         def tell(waits: bool) -> None:
-            told.append(waits)
+            said.append(waits)
+            is_told.set()
+
+        def prepare() -> None:
+            assert is_told.wait(_LONG_ENOUGH)
             query.stop()
 
-        query = TopologyQuery(SlowStream(), topology, {}, SparkFolder(tmp_path), FakeDriver(), tell)  # type: ignore[arg-type]
-        query.run(Until(), prepare=lambda: None)
-        return told[-1]
+        query = TopologyQuery(topology, {}, SparkFolder(tmp_path), NotingDriver(), tell)  # type: ignore[arg-type]
+        query.run(Until(), prepare)
+        return said[0]
 
-    assert not run_until_told()
+    assert not told()
     pq.write_table(pa.table({"k": ["a"]}), data / "part.parquet")
-    assert run_until_told()
+    assert told()
 
 
 def test_a_run_that_ends_with_its_input_says_who_holds_the_watermark_back(tmp_path: Path) -> None:
     for until, said in ((Until(), 1), (Until(drain=True), 0)):
-        driver = FakeDriver()
+        driver = NotingDriver()
         driver.watermarks.advance({"ahead": {"": 100.0}}, Poll(1.0, 1.0))
         run(FakeStream(batches=1), driver, tmp_path, until)
         assert sum(text.startswith("silent has no new rows") for text in driver.said) == said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import threading
@@ -16,16 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from support.streams import Stream, parquet_file, rows_of, spec
 
 from streamtopology.jobs.connectors.sources.assignment import TOLERANCE, assign
 from streamtopology.jobs.connectors.sources.descriptor_stream import (
-    DescriptorLog,
-    DescriptorStreamReader,
+    DescriptorStream,
     Planned,
     Positions,
-    descriptor_stream,
 )
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.source_tag import untag
@@ -44,7 +41,7 @@ def test_files_come_by_time_then_name_a_row_group_each(tmp_path: Path) -> None:
     parquet_file(data, "z.parquet", [5], mtime=50)
     (data / "_SUCCESS").touch()
     stream = Stream(tmp_path / "log", spec(data))
-    descriptors, end = stream.read(stream.start())
+    descriptors, end = stream.read({})
     assert [(Path(d.path).name, d.part, d.rows) for d in descriptors] == [
         ("z.parquet", 0, 1), ("a.parquet", 0, 1), ("b.parquet", 0, 2), ("b.parquet", 1, 1)]  # fmt: skip
     assert end == {"s": 3}
@@ -55,7 +52,7 @@ def test_new_files_are_noticed_and_nothing_new_is_the_same_offset(tmp_path: Path
     data = tmp_path / "in"
     parquet_file(data, "a.parquet", [1], mtime=100)
     stream = Stream(tmp_path / "log", spec(data))
-    _, first = stream.read(stream.start())
+    _, first = stream.read({})
     assert stream.read(first) == ([], first)
     parquet_file(data, "older.parquet", [2], mtime=10)
     descriptors, second = stream.read(first)
@@ -80,7 +77,7 @@ def test_the_same_offsets_give_the_same_descriptors_after_a_restart(
         return spec(data) if limit is None else spec(data, maxFilesPerTrigger=str(limit))
 
     stream, seen, files = Stream(home / "log", limited(limit)), [], 0
-    offset = stream.start()
+    offset = {}
     for count in arrivals:
         for _ in range(count):
             parquet_file(data, f"{files:03d}.parquet", [files, -files, 7], mtime=1000 - files % 3)
@@ -102,7 +99,7 @@ def test_a_batch_logged_but_not_recorded_by_spark_is_handed_out_again(tmp_path: 
     data = tmp_path / "in"
     parquet_file(data, "a.parquet", [1], mtime=100)
     stream = Stream(tmp_path / "log", spec(data))
-    start = stream.start()
+    start = {}
     before, end = stream.read(start)
     parquet_file(data, "b.parquet", [2], mtime=1)
     restarted = Stream(tmp_path / "log", spec(data))
@@ -115,7 +112,7 @@ def test_two_readers_of_one_log_agree(tmp_path: Path) -> None:
     data = tmp_path / "in"
     parquet_file(data, "a.parquet", [1], mtime=100)
     one, two = (Stream(tmp_path / "log", spec(data)) for _ in range(2))
-    start = one.start()
+    start = {}
     first = one.read(start)
     parquet_file(data, "b.parquet", [2], mtime=1)
     assert two.read(start) == first
@@ -127,9 +124,9 @@ def test_available_now_ends_with_the_files_that_were_there(tmp_path: Path) -> No
     for number in range(3):
         parquet_file(data, f"{number}.parquet", [number], mtime=100)
     stream = Stream(tmp_path / "log", spec(data, maxFilesPerTrigger="2"))
-    stream.reader.prepareForTriggerAvailableNow()
+    stream.stream.close_listing()
     parquet_file(data, "late.parquet", [9], mtime=100)
-    offset, names = stream.start(), []
+    offset, names = {}, []
     while (step := stream.read(offset))[1] != offset:
         names.append([Path(d.path).name for d in step[0]])
         offset = step[1]
@@ -145,7 +142,7 @@ def test_several_sources_share_one_offset(tmp_path: Path) -> None:
         SourceSpec.of(Source("t", "text", None, {"path": str(tmp_path / "t")})),
     ]
     stream = Stream(tmp_path / "log", *sources)
-    descriptors, end = stream.read(stream.start())
+    descriptors, end = stream.read({})
     assert [(d.source, d.kind, d.rows) for d in descriptors] == [("p", "parquet", 1), ("t", "text", 2)]
     assert end == {"p": 1, "t": 1}
 
@@ -164,7 +161,7 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "in" / "half.parquet").write_bytes(b"PAR1 half a file")
     stream = Stream(tmp_path / "log", spec(tmp_path / "in"))
     with pytest.raises(SourceError, match=r"half\.parquet is no readable parquet file"):
-        stream.read(stream.start())
+        stream.read({})
 
 
 # --- checks before start
@@ -289,81 +286,18 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-@pytest.mark.clusters
-def test_spark_streams_descriptors_and_resumes_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    data, seen = tmp_path / "in", []
-    for number in range(3):
-        parquet_file(data, f"{number}.parquet", [number, 10, 20], mtime=100)
-    source = spec(data, maxFilesPerTrigger="2")
-    logged = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=0)
-
-    def take(batch: DataFrame, number: int) -> None:
-        rows = [row.descriptor for row in batch.collect()]
-        assert logged.of_batch(number).descriptors == rows
-        seen.append((number, [Descriptor.from_json(row) for row in rows]))
-
-    def run() -> None:
-        stream = descriptor_stream(spark, [source], tmp_path / "log", {}).writeStream.foreachBatch(take)
-        query = stream.option("checkpointLocation", str(tmp_path / "spark")).trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    run()
-    parquet_file(data, "late.parquet", [9], mtime=1)
-    run()
-    names = [(number, [(Path(d.path).name, d.part) for d in descriptors]) for number, descriptors in seen]
-    assert names == [
-        (0, [("0.parquet", 0), ("0.parquet", 1), ("1.parquet", 0), ("1.parquet", 1)]),
-        (1, [("2.parquet", 0), ("2.parquet", 1)]),
-        (2, [("late.parquet", 0)]),
-    ]
-    # Spark forgets that batch 2 was committed, as when the driver dies: the same rows must come again.
-    (tmp_path / "spark" / "commits" / "2").unlink()
-    (tmp_path / "spark" / "commits" / ".2.crc").unlink()
-    run()
-    assert seen[3] == seen[2]
-
-
-@pytest.mark.clusters
-def test_descriptors_of_a_batch_are_found_among_sources_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    data, seen = tmp_path / "in", []
-    parquet_file(data, "0.parquet", [0], mtime=100)
-    source = spec(data)
-    ticks = load(spark, Source("ticks", "rate", None, {"rowsPerSecond": "100"}))
-    frames = {"ticks": ticks, "descriptors": descriptor_stream(spark, [source], tmp_path / "log", {})}
-    logged = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=1)
-    done = threading.Event()
-
-    def take(batch: DataFrame, number: int) -> None:
-        rows = [row.descriptors.descriptor for row in batch.where("__source = 'descriptors'").collect()]
-        assert logged.of_batch(number).descriptors == rows
-        seen.extend(rows)
-        if number == 3:
-            parquet_file(data, "1.parquet", [1], mtime=101)
-        if len(seen) == 2:
-            done.set()
-
-    writer = tagged_union(frames).writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "spark"))
-    query = writer.start()
-    while query.isActive and not done.wait(0.1):
-        pass
-    query.stop()
-    assert query.exception() is None
-    assert [Path(Descriptor.from_json(row).path).name for row in seen] == ["0.parquet", "1.parquet"]
-
-
 def test_rows_planned_of_a_source_before_it_left_are_read_when_it_is_back(tmp_path: Path) -> None:
-    """Spark has planned the first file of both; the driver is killed before it reads them, and one source leaves."""
+    """The first file of both was planned; the driver is killed before it reads them, and one source leaves."""
     specs = [replace(spec(tmp_path / name), name=name) for name in ("stays", "leaves")]
-    (tmp_path / "spark" / "offsets").mkdir(parents=True)
     for source in specs:
         parquet_file(tmp_path / source.name, "0.parquet", [0], mtime=100)
-    _, end = DescriptorStreamReader(specs, tmp_path / "log").read({})
-    (tmp_path / "spark" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    end = DescriptorStream(specs, tmp_path / "log").advance({})
+    assert end == {"stays": 1, "leaves": 1}
 
-    def read(sources: list[SourceSpec], start: Positions | None) -> Planned:
-        return DescriptorLog(sources, tmp_path / "log", tmp_path / "spark", position=0).of_batch(0, start)
+    def read(sources: list[SourceSpec], start: Positions) -> Planned:
+        return DescriptorStream(sources, tmp_path / "log").part(start, end)
 
-    alone = read(specs[:1], None)
+    alone = read(specs[:1], {})
     assert [Descriptor.from_json(text).source for text in alone.descriptors] == ["stays"]
     assert alone.end == {"stays": 1}
     together = read(specs, alone.end)
@@ -371,37 +305,33 @@ def test_rows_planned_of_a_source_before_it_left_are_read_when_it_is_back(tmp_pa
     assert read(specs[:1], together.end).end == {"stays": 1, "leaves": 1}, "a position that was reached is kept"
 
 
+def test_positions_of_a_source_that_has_left_are_kept(tmp_path: Path) -> None:
+    parquet_file(tmp_path / "in", "0.parquet", [0], mtime=100)
+    stream = DescriptorStream([spec(tmp_path / "in")], tmp_path / "log")
+    assert stream.advance({"gone": 7}) == {"gone": 7, "s": 1}
+    assert stream.advance({"gone": 7, "s": 1}) is None
+
+
 @pytest.mark.parametrize("round", range(5))
-def test_two_threads_may_ask_for_batches_at_once(tmp_path: Path, round: int) -> None:
-    """Spark's thread asks for the next batch while the one before it is being asked for: no file comes twice or never."""
-    data, offsets, batches = tmp_path / "in", tmp_path / "spark" / "offsets", 20
-    offsets.mkdir(parents=True)
+def test_two_threads_may_ask_for_parts_at_once(tmp_path: Path, round: int) -> None:
+    """One asks for the next batch while the one before it is being asked for: no file comes twice or never."""
+    data, batches = tmp_path / "in", 20
     for number in range(batches):
         parquet_file(data, f"{number:02}.parquet", [number], mtime=100)
-    source = spec(data, maxFilesPerTrigger="1")
-    log = DescriptorLog([source], tmp_path / "log", tmp_path / "spark", position=0)
-    reader = DescriptorStreamReader([source], tmp_path / "log")
-    offset = reader.initialOffset()
-    for number in range(batches):
-        _, offset = reader.read(offset)
-        (offsets / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    stream = DescriptorStream([spec(data, maxFilesPerTrigger="1")], tmp_path / "log")
+    positions: list[Positions] = [{}]
+    while (end := stream.advance(positions[-1])) is not None:
+        positions.append(end)
+    assert len(positions) == batches + 1
     both = threading.Barrier(2)
 
     def ask(number: int) -> list[str]:
         both.wait()
-        return log.of_batch(number).descriptors
+        return stream.part(positions[number], positions[number + 1]).descriptors
 
     with ThreadPoolExecutor(2) as threads:
         found = list(threads.map(ask, [batches - 2, batches - 1]))
     assert [Path(Descriptor.from_json(row).path).name for rows in found for row in rows] == ["18.parquet", "19.parquet"]
-
-
-def test_an_offset_log_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "spark" / "offsets").mkdir(parents=True)
-    (tmp_path / "spark" / "offsets" / "0").write_text('v3\n{}\n{"s": 1}')
-    log = DescriptorLog([spec(tmp_path)], tmp_path / "log", tmp_path / "spark", position=0)
-    with pytest.raises(SourceError, match="version 'v3'; only v1"):
-        log.of_batch(0)
 
 
 @pytest.mark.clusters
@@ -469,9 +399,11 @@ def test_unread_files_are_those_of_the_log_and_those_that_came_since(tmp_path: P
     for number in range(3):
         pq.write_table(pa.table({"a": [number]}), folder / f"{number}.parquet")
     spec = SourceSpec("s", "parquet", "a BIGINT", {"path": str(folder), "maxFilesPerTrigger": "2"})
-    reader, seen = DescriptorStreamReader([spec], tmp_path / "log"), DescriptorStreamReader([spec], tmp_path / "log")
+    reader, seen = DescriptorStream([spec], tmp_path / "log"), DescriptorStream([spec], tmp_path / "log")
     assert seen.unread({"s": 0}) == {"s": "3 files"}
-    _, end = reader.read({"s": 0})
+    end = reader.advance({"s": 0})
+    assert end is not None
     assert seen.unread(end) == {"s": "1 file"}
-    _, end = reader.read(end)
+    end = reader.advance(end)
+    assert end is not None
     assert seen.unread(end) == {}

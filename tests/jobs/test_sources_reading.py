@@ -100,7 +100,7 @@ def test_reading_flights_equals_plain_pyarrow(tmp_path: Path) -> None:
     files = make_flights(tmp_path / "in", batches=2, rows_per_batch=1000, row_groups=3)
     source = spec(tmp_path / "in", schema=FLIGHTS_DDL)
     stream = Stream(tmp_path / "log", source)
-    descriptors, _ = stream.read(stream.start())
+    descriptors, _ = stream.read({})
     assert len(descriptors) == 6
     read_rows = pa.Table.from_batches([b for d in descriptors for b in read(d, source)])
     assert read_rows == pa.concat_tables(pq.read_table(file) for file in files)

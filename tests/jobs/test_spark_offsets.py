@@ -2,79 +2,58 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import deep
-from support.spark_stream import run_query
-from support.stages import Flow, Kept, manifest
+from support.manifests import counting, manifest, memory_sink
+from support.noting_driver import NotingDriver
+from support.spark_stream import SparkStream
 
 from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd
+from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
-from streamtopology.jobs.runtime.streaming_query import Until
-
-KEYS, OTHERS = 7, 5
-WHOLE, IN_PARTS = 1 << 20, 20  # bytes
-
-
-def counting(data: Path, files_a_batch: int) -> dict[str, Any]:
-    operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "count"}
-    made = manifest([operator], {"s": "k BIGINT"}, trigger={"availableNow": True})
-    made["spec"]["sources"][0]["options"] = {"path": str(data), "maxFilesPerTrigger": str(files_a_batch)}
-    return made
+from streamtopology.jobs.runtime.streaming_query import TopologyQuery, Until
+from streamtopology.topology import parse
 
 
 class Life:
-    """A topology over files, in one run after another, with whatever happens to its folder in between.
+    """A topology over rows that Spark reads, in one run after another, with whatever happens to Spark's logs in between."""
 
-    `task_bytes`: of rows that a task may read in a batch; a range that is larger is read in parts.
-    """
+    def __init__(self, folder: Path, rows_a_batch: int = 2) -> None:
+        self._folder, self.spark = folder, folder / "spark"
+        source = {"name": "rows", "format": "rate"}
+        self._topology = parse(manifest("fake", [source], [counting()], [memory_sink("fake", "counts")], trigger={}))
+        self._rows_a_batch = rows_a_batch
+        self._rows = 0
+        self._commits: list[CommitRecord] = []
+        self._read: list[list[int]] = []
 
-    def __init__(self, folder: Path, files_a_batch: int = 2, task_bytes: int = 1 << 20) -> None:
-        self.data, self.spark = folder / "data", folder / "checkpoint" / "spark"
-        self.data.mkdir(parents=True)
-        self._folder = folder
-        self._given = counting(self.data, files_a_batch)
-        self._task_bytes = task_bytes
-        self._files = 0
-        self._flow: Flow | None = None
+    def add_rows(self, count: int) -> None:
+        self._rows += count
 
-    def add_files(self, count: int) -> None:
-        for _ in range(count):
-            rows = pa.table({"k": [self._files % KEYS, *[99] * OTHERS]})
-            pq.write_table(rows, self.data / f"{self._files:04}.parquet", row_group_size=4)
-            self._files += 1
+    def run(self, until: Until | None = None) -> None:
+        last = self._commits[-1] if self._commits else None
+        driver = NotingDriver(-1 if last is None else last.spark_batch)
+        SparkOffsets(self.spark).agree_with(last)
+        stream = SparkStream(self._rows, self._rows_a_batch)
+        query = TopologyQuery(self._topology, {"rows": stream}, SparkFolder(self._folder), driver)  # type: ignore[arg-type]
+        query.run(until or Until(), prepare=lambda: None)
+        for one in driver.given:
+            self._commits.append(commit(one.spark_batch, one.end.spark_offsets))
+            self._read.append(list(one.rows))  # type: ignore[call-overload]
 
-    def run(self, until: Until | None = None) -> Flow:
-        if self._flow is None:
-            self._flow = Flow(self._folder, self._given)
-        else:
-            self._flow.start(self._given)
-        self._flow.driver.progress.sizes.share_of_memory = self._task_bytes / 2**30
-        run_query(self._flow, until)
-        return self._flow
+    def lose_commits(self, count: int) -> None:
+        del self._commits[-count:], self._read[-count:]
 
     def check(self) -> None:
         """Run to the end of the input: every row counts once."""
-        flow = self.run()
-        expected = Counter(number % KEYS for number in range(self._files)) + Counter({99: OTHERS * self._files})
-        assert {row["k"]: row["count"] for row in flow.state("n")} == expected
-
-    def unpublish(self, batch: int) -> None:
-        """The sinks get a batch once it is committed, so one that is not was never there."""
-        for sink in self._flow.sinks.values() if self._flow is not None else ():
-            assert isinstance(sink, Kept)
-            sink.batches.pop(batch, None)
+        self.run()
+        assert [row for rows in self._read for row in rows] == list(range(self._rows))
 
     def newest(self, log: str) -> Path:
         return self.spark / log / str(max(int(path.name) for path in (self.spark / log).iterdir()))
@@ -104,15 +83,13 @@ def uncounted(life: Life) -> None:
 def replanned(life: Life) -> None:
     """Another plan under the same number."""
     newest = life.newest("offsets")
-    end = json.loads(newest.read_text().splitlines()[2])
-    newest.write_text(f"v1\n{{}}\n{json.dumps({'s': end['s'] - 1})}")
+    newest.write_text(f"v1\n{{}}\n{int(newest.read_text().splitlines()[2]) - 1}")
 
 
 def planned_ahead(life: Life) -> None:
     """Spark counts a batch as done that we have not begun."""
     newest = life.newest("offsets")
-    end = json.loads(newest.read_text().splitlines()[2])
-    (life.spark / "offsets" / str(int(newest.name) + 1)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    (life.spark / "offsets" / str(int(newest.name) + 1)).write_text(newest.read_text())
     (life.spark / "commits" / str(int(newest.name) + 1)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
@@ -128,56 +105,39 @@ def plan_left_out(life: Life) -> None:
     (life.spark / "offsets" / str(int(newest.name) + 2)).write_text(newest.read_text())
 
 
-def uncommitted(life: Life, batches: int = 2) -> None:
-    """The ends of the newest batches reached the disk neither with us nor with Spark, which had planned them all."""
-    commits = life.spark.parent / "commits"
-    for path in sorted(commits.glob("[0-9]*.json"), key=lambda path: int(path.stem))[-batches:]:
-        path.unlink()
-        life.unpublish(int(path.stem))
-    for path in (life.spark / "commits").iterdir():
-        path.unlink()
+def uncommitted(life: Life) -> None:
+    """The end of the newest batch reached the disk neither with us nor with Spark, which had planned it."""
+    life.lose_commits(1)
+    life.newest("commits").unlink()
 
 
 DAMAGES: list[Callable[[Life], None]] = [
-    lost, behind, torn, uncounted, replanned, planned_ahead, counted_without_a_plan, plan_left_out,
-    uncommitted,
+    lost, behind, torn, uncounted, replanned, planned_ahead, counted_without_a_plan, plan_left_out, uncommitted,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize(
-    ("files_a_batch", "task_bytes"),
-    [(2, WHOLE), (100, IN_PARTS), *(pytest.param(*one, marks=pytest.mark.long) for one in ((2, IN_PARTS), (100, WHOLE)))],
-)
+@pytest.mark.parametrize("rows_a_batch", [2, 100])
 def test_run_continues_after_the_newest_commit_whatever_spark_knows(
-    tmp_path: Path, damage: Callable[[Life], None], files_a_batch: int, task_bytes: int
+    tmp_path: Path, damage: Callable[[Life], None], rows_a_batch: int
 ) -> None:
-    """With many files a batch, one that is planned again has other rows than before."""
-    life = Life(tmp_path, files_a_batch, task_bytes)
-    for files in (3, 4):
-        life.add_files(files)
+    """With many rows a batch, one that is planned again has other rows than before."""
+    life = Life(tmp_path, rows_a_batch)
+    for rows in (3, 4):
+        life.add_rows(rows)
         life.run()
-    life.add_files(2)
-    life.run(Until(batches=2))  # leaves the rest of a batch that is read in parts
+    life.add_rows(2)
+    life.run(Until(batches=2))
     damage(life)
-    life.add_files(5)
+    life.add_rows(5)
     life.check()
-    life.add_files(1)
-    life.check()
-
-
-def test_nothing_is_left_out_if_of_several_planned_batches_none_was_committed(tmp_path: Path) -> None:
-    life = Life(tmp_path, files_a_batch=2)
-    life.add_files(4)
-    life.run()
-    uncommitted(life, 100)
+    life.add_rows(1)
     life.check()
 
 
-@deep(gate=4, long=8)
+@deep(gate=10, long=200)
 @given(
-    files_a_batch=st.sampled_from([1, 2, 100]),
-    task_bytes=st.sampled_from([WHOLE, 200, IN_PARTS]),
+    rows_a_batch=st.sampled_from([1, 2, 100]),
     story=st.lists(
         st.tuples(st.integers(0, 5), st.none() | st.integers(1, 3), st.none() | st.sampled_from(DAMAGES)),
         min_size=2,
@@ -186,32 +146,18 @@ def test_nothing_is_left_out_if_of_several_planned_batches_none_was_committed(tm
 )
 def test_every_row_counts_once_through_any_sequence_of_runs_and_damages(
     tmp_path_factory: pytest.TempPathFactory,
-    files_a_batch: int,
-    task_bytes: int,
+    rows_a_batch: int,
     story: list[tuple[int, int | None, Callable[[Life], None] | None]],
 ) -> None:
-    life = Life(tmp_path_factory.mktemp("life"), files_a_batch, task_bytes)
-    life.add_files(4)
+    life = Life(tmp_path_factory.mktemp("life"), rows_a_batch)
+    life.add_rows(4)
     life.run()
-    for files, batches, damage in story:
+    for rows, batches, damage in story:
         if damage is not None and all(len(list((life.spark / log).iterdir())) > 2 for log in ("offsets", "commits")):
             damage(life)
-        life.add_files(files)
+        life.add_rows(rows)
         life.run(Until(batches=batches))
     life.check()
-
-
-def test_records_say_where_a_batch_ends_in_its_sources(tmp_path: Path) -> None:
-    life = Life(tmp_path)
-    life.add_files(3)
-    flow = life.run()
-    assert flow.last.end.positions == {"s": 3}
-    assert [record.sources["end"] for record in flow.checkpoint.batch_records(1)] == [{"s": 3}]
-    known = flow.last.end_digest
-    others = (replace(flow.last, watermark_after=7.0), replace(flow.last, end=replace(flow.last.end, positions={"s": 4})))
-    assert known is not None
-    assert known not in {other.end_digest for other in others}
-    assert known == replace(flow.last, attempt=2, epoch=9, rows_in=0).end_digest, "other attempts at it are the same batch"
 
 
 def commit(spark_batch: int, offsets: str | None) -> CommitRecord:

@@ -380,7 +380,10 @@ def test_secret_that_was_deleted_is_made_again_and_all_pods_know_it(world: World
     after = {name: body["metadata"]["uid"] for (kind, name), body in world.objects.items() if kind == "Pod"}
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
-    assert ("Restarting", "Secret flow-spark was deleted: another one is made, and 4 pods restart with it") in world.events
+    assert (
+        "Restarting",
+        "Secret flow-spark was not found: if it is gone, another one is made, and 4 pods restart with it",
+    ) in world.events
 
 
 def test_topology_that_begins_restarts_no_pod_of_a_former_one(world: World):

@@ -1,33 +1,31 @@
-"""Spark's part of a streaming query over descriptors, in one process: it plans batches and keeps its logs as Spark does."""
+"""A streaming query of Spark's in one process: it plans batches of whole numbers and keeps its logs as Spark does."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamtopology.jobs.connectors.sources.descriptor_stream import SCHEMA, DescriptorDataSource
 from streamtopology.jobs.runtime.streaming_query import TopologyQuery, Until
 from support.stages import Flow
 
 
 class SparkStream:
-    """Session, frame, writer and query in one. It ends when its sources have no more, or with what its batches raise."""
+    """Frame, writer and query in one, over the numbers up to `rows`. It ends with them, or with what its batches raise."""
 
-    def __init__(self) -> None:
-        self._options: dict[str, str] = {}
+    lastProgress = None  # noqa: N815 - Spark's name
+
+    def __init__(self, rows: int, rows_a_batch: int) -> None:
+        self._rows, self._rows_a_batch = rows, rows_a_batch
+        self._logs = Path()
         self._stopping = threading.Event()
         self._failure: Exception | None = None
         self._batch: Callable[[Any, int], None]
-        self._source: type[DescriptorDataSource]
-
-    def register(self, source: type[DescriptorDataSource]) -> None:
-        self._source = source
 
     def option(self, name: str, value: str) -> SparkStream:
-        self._options[name] = value
+        assert name == "checkpointLocation"
+        self._logs = Path(value)
         return self
 
     def foreachBatch(self, batch: Callable[[Any, int], None]) -> SparkStream:
@@ -57,8 +55,8 @@ class SparkStream:
     def _same(self, *_given: Any, **_options: Any) -> SparkStream:
         return self
 
-    dataSource = readStream = writeStream = property(_same)  # noqa: N815 - Spark's names
-    format = load = trigger = queryName = _same  # noqa: N815 - Spark's names
+    writeStream = property(_same)  # noqa: N815 - Spark's name
+    trigger = queryName = _same  # noqa: N815 - Spark's names
 
     def _run(self) -> None:
         try:
@@ -67,45 +65,40 @@ class SparkStream:
             self._failure = failure
 
     def _plan_and_run(self) -> None:
-        reader = self._source(self._options).simpleStreamReader(SCHEMA)
-        reader.prepareForTriggerAvailableNow()
-        logs = Path(self._options["checkpointLocation"])
-        newest = max(_numbers(logs / "offsets"), default=None)
-        number, start = 0, reader.initialOffset()
+        newest = max(_numbers(self._logs / "offsets"), default=None)
+        number, start = 0, 0
         if newest is not None:
-            if newest > 0 and not (logs / "offsets" / str(newest - 1)).exists():
-                raise RuntimeError(f"batch {newest - 1} doesn't exist")
-            number, start = newest + 1, _end_of(logs, newest)
-            if newest not in _numbers(logs / "commits"):
-                self._run_batch(logs, newest)
-        while not self._stopping.is_set():
-            _, end = reader.read(start)
-            if end == start:
-                return
-            _write(logs / "offsets" / str(number), f"v1\n{{}}\n{json.dumps(end)}")
-            self._run_batch(logs, number)
+            before = self._end_of(newest - 1) if newest > 0 else 0
+            number, start = newest + 1, self._end_of(newest)
+            if newest not in _numbers(self._logs / "commits"):
+                self._run_batch(newest, before, start)
+        while not self._stopping.is_set() and start < self._rows:
+            end = min(self._rows, start + self._rows_a_batch)
+            _write(self._logs / "offsets" / str(number), f"v1\n{{}}\n{end}")
+            self._run_batch(number, start, end)
             number, start = number + 1, end
 
-    def _run_batch(self, logs: Path, number: int) -> None:
-        self._batch(self, number)
-        _write(logs / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+    def _end_of(self, number: int) -> int:
+        path = self._logs / "offsets" / str(number)
+        if not path.exists():
+            raise RuntimeError(f"batch {number} doesn't exist")
+        version, _, end = path.read_text().splitlines()
+        assert version == "v1"
+        return int(end)
+
+    def _run_batch(self, number: int, start: int, end: int) -> None:
+        self._batch(range(start, end), number)
+        _write(self._logs / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
 
 
 def run_query(flow: Flow, until: Until | None = None) -> None:
-    """One run of the flow's topology, until the sources have no more."""
-    folder = flow.checkpoint.spark_folder()
-    query = TopologyQuery(SparkStream(), flow.topology, {}, folder, flow.driver)  # type: ignore[arg-type]
+    """One run of the flow's topology over its files, until the sources have no more."""
+    query = TopologyQuery(flow.topology, {}, flow.checkpoint.spark_folder(), flow.driver)
     query.run(until or Until(), prepare=lambda: None)
 
 
 def _numbers(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.iterdir() if path.name.isdecimal()] if folder.exists() else []
-
-
-def _end_of(logs: Path, number: int) -> dict[str, Any]:
-    version, _, end = (logs / "offsets" / str(number)).read_text().splitlines()
-    assert version == "v1"
-    return json.loads(end)
 
 
 def _write(file: Path, text: str) -> None:

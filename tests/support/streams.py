@@ -1,15 +1,16 @@
-"""Descriptor streams in tests: input files with known times, and the reader driven as Spark drives it."""
+"""Descriptor streams in tests: input files with known times, and a stream driven as the driver drives it."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStreamReader
+from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStream, Positions
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.topology import Source
 from support.connectors import read
@@ -30,23 +31,21 @@ def rows_of(descriptors: list[Descriptor], source: SourceSpec) -> list[dict]:
 
 
 class Stream:
-    """The reader as Spark drives it, with the offsets passed through JSON."""
+    """A stream as the driver drives it, with the positions passed through JSON."""
 
     def __init__(self, log: Path, *specs: SourceSpec) -> None:
-        self.reader = DescriptorStreamReader(specs, log)
+        self.stream = DescriptorStream(specs, log)
 
-    def start(self) -> dict:
-        return json.loads(json.dumps(self.reader.initialOffset()))
+    def read(self, start: Positions) -> tuple[list[Descriptor], dict[str, Any]]:
+        """What the sources hold after `start`, and the positions after it."""
+        end = json.loads(json.dumps(self.stream.advance(start) or start))
+        return self.replay(start, end), end
 
-    def read(self, start: dict) -> tuple[list[Descriptor], dict]:
-        rows, end = self.reader.read(start)
-        return [Descriptor.from_json(text) for _, text in rows], json.loads(json.dumps(end))
-
-    def replay(self, start: dict, end: dict) -> list[Descriptor]:
-        return [Descriptor.from_json(text) for _, text in self.reader.readBetweenOffsets(start, end)]
+    def replay(self, start: Positions, end: Positions) -> list[Descriptor]:
+        return [Descriptor.from_json(text) for text in self.stream.part(start, end).descriptors]
 
 
 def only_file(folder: Path, source: SourceSpec) -> Descriptor:
     stream = Stream(folder.parent / "log", source)
-    (descriptor,), _ = stream.read(stream.start())
+    (descriptor,), _ = stream.read({})
     return descriptor

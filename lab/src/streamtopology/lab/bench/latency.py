@@ -1,34 +1,25 @@
-"""The cost of a small batch: 1,000 rows a batch, against a `foreachBatch` that runs one pinned Python stage and no more.
+"""The cost of a small batch: 1,000 rows a batch, against a query of Spark's over the same files whose `foreachBatch` runs one
+pinned Python stage and no more.
 
-Both queries have the same source and trigger. Seconds of a batch are from Spark's trigger to when the batch is done: our
-commit record, the return of the other's `foreachBatch` (without the commit file that Spark writes after it for either).
-Taken twice: with a batch every half second, so that each is alone and this is what a row waits; and back to back, where a
-batch of ours also waits for the end of the one before it (Spark is let go early), so that the seconds between two commits
-show how many small batches are possible.
+Seconds of a batch are from its trigger to when it is done: our commit record, the return of the other's `foreachBatch`
+(without the commit file that Spark writes after it). Taken twice: with a batch every half second, so that each is alone and
+this is what a row waits; and back to back, where a batch is triggered by the end of the one before it, so that the seconds
+between two commits show how many small batches are possible. The stage by itself, without what Spark does around it, is
+shown beside it.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql import DataFrame
 
-from streamtopology.jobs.connectors.sources.descriptor_stream import descriptor_stream
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.spark.pinned_rdd import placed, stage
 from streamtopology.jobs.worker.stage_tasks import warm_stage
@@ -44,9 +35,7 @@ KEYS = 1_000
 # Seconds of the trigger, by how batches follow each other.
 PACES = {"one every 0.5 s": 0.5, "back to back": 0.0}
 
-OURS, BARE = "topology", "one pinned stage"
-# Longest time until Spark reports a query's last batch and its end.
-_PATIENCE_SECONDS = 30.0
+OURS, BARE, STAGE = "topology", "one pinned stage", "the stage by itself"
 
 
 def run(runs: int = 5) -> dict[str, Any]:
@@ -56,16 +45,19 @@ def run(runs: int = 5) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     with cluster_for(_counting("latency", folder, 0.0), folder) as embedded:
         for pace, interval in PACES.items():
-            seconds: dict[str, list[list[float]]] = {OURS: [], BARE: []}
+            seconds: dict[str, list[list[float]]] = {OURS: [], BARE: [], STAGE: []}
             periods: dict[str, list[float]] = {OURS: [], BARE: []}
             for number in range(runs):
                 described = _counting(f"latency-{number}-{len(results)}", folder, interval)
                 for case, run_case in ((OURS, _run_ours), (BARE, _run_bare)):
                     done = run_case(embedded, described, folder / f"{case}-{described.name}", interval)
-                    seconds[case].append([done.at[batch] - done.triggered[batch] for batch in done.reported()])
-                    periods[case].append(float(np.median(np.diff([done.at[batch] for batch in done.reported()]))))
+                    seconds[case].append(done.seconds(interval))
+                    periods[case].append(float(np.median(np.diff([done.at[batch] for batch in done.measured()]))))
+                    if done.stage:
+                        seconds[STAGE].append([done.stage[batch] for batch in done.measured()])
                 p50 = {case: float(np.median(of_case[-1])) for case, of_case in seconds.items()}
-                announce(f"{pace}, run {number + 1} of {runs}: p50 {p50[OURS]:.3f} s, {BARE} {p50[BARE]:.3f} s")
+                of_run = ", ".join(f"{case} {value:.3f} s" for case, value in p50.items())
+                announce(f"{pace}, run {number + 1} of {runs}: p50 {of_run}")
             results += [row for percent in (50, 99) for row in _figures(pace, percent, seconds)]
             if not interval:
                 results.append(figure(OURS, f"between two commits, {pace}", "s", periods[OURS], {BARE: periods[BARE]}))
@@ -75,7 +67,8 @@ def run(runs: int = 5) -> dict[str, Any]:
 def _figures(pace: str, percent: int, seconds: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
     of = {case: [float(np.percentile(run, percent)) for run in runs] for case, runs in seconds.items()}
     metric = f"p{percent} of a batch, {pace}"
-    return [figure(OURS, metric, "s", of[OURS], {BARE: of[BARE]}), figure(BARE, metric, "s", of[BARE])]
+    ours = figure(OURS, metric, "s", of[OURS], {BARE: of[BARE], STAGE: of[STAGE]})
+    return [ours, *(figure(case, metric, "s", of[case]) for case in (BARE, STAGE))]
 
 
 def _counting(name: str, folder: Path, interval: float) -> Topology:
@@ -92,44 +85,54 @@ def _counting(name: str, folder: Path, interval: float) -> Topology:
 
 @dataclass(frozen=True)
 class _Done:
-    """The times when each batch was triggered and done: epoch seconds by its number."""
+    """When each batch was begun and done, in seconds of a clock of its own. `stage`: the seconds of its stage.
 
-    triggered: Mapping[int, float]
+    The trigger's ticks are the clock's multiples of its interval.
+    """
+
+    began: Mapping[int, float]
     at: Mapping[int, float]
+    stage: Mapping[int, float] = field(default_factory=dict[int, float])
 
-    def reported(self) -> list[int]:
-        """The batches after the warm-up; a query that is stopped may keep its last one to itself."""
-        return sorted(self.at.keys() & self.triggered.keys())[WARM_UP:]
+    def measured(self) -> list[int]:
+        """The batches after the warm-up."""
+        return sorted(self.at)[WARM_UP:]
+
+    def seconds(self, interval: float) -> list[float]:
+        """From the trigger of each batch to its end."""
+        return [self.at[batch] - self._triggered(batch, interval) for batch in self.measured()]
+
+    def _triggered(self, batch: int, interval: float) -> float:
+        before = self.at[batch - 1]
+        return before if not interval else max(before, self.began[batch] // interval * interval)
 
 
 def _run_ours(embedded: EmbeddedCluster, described: Topology, folder: Path, interval: float) -> _Done:
-    """The topology itself, done with a batch at its commit record; its trigger has the interval."""
-    with _timed(embedded.spark) as times:
-        ran = run_topology(embedded, described, folder, BATCHES)
-    return _Done(times.triggered, {batch.number: batch.committed_at for batch in ran.batches})
+    """The topology itself, done with a batch at its commit record; its ticks are of the monotonic clock."""
+    epoch = time.time() - time.monotonic()
+    ran = run_topology(embedded, described, folder, BATCHES)
+    at = {batch.number: batch.committed_at - epoch for batch in ran.batches}
+    return _Done({batch.number: at[batch.number] - batch.seconds for batch in ran.batches}, at)
 
 
 def _run_bare(embedded: EmbeddedCluster, described: Topology, folder: Path, interval: float) -> _Done:
-    """The other query: as many batches of the same source, each one empty Python task on every executor."""
-    with _timed(embedded.spark) as times:
-        _bare_query(embedded, described, folder, interval)
-    return _Done(times.triggered, times.returned)
-
-
-def _bare_query(embedded: EmbeddedCluster, described: Topology, folder: Path, interval: float) -> None:
+    """The other query: as many batches of the same files, each one empty Python task on every executor; ticks of the epoch."""
     spark, slots = embedded.spark, [executor.ref for executor in embedded.watch.await_admitted()]
-    enough, done = threading.Event(), 0
+    enough = threading.Event()
+    began, at, stages = dict[int, float](), dict[int, float](), dict[int, float]()
 
     def one_stage(frame: DataFrame, number: int) -> None:
-        nonlocal done
         if enough.is_set():
             return
+        began[number] = time.time()
         stage(placed(spark, slots), warm_stage(1)).collect()
-        done += 1
-        if done == BATCHES:
+        at[number] = time.time()
+        stages[number] = at[number] - began[number]
+        if len(at) == BATCHES:
             enough.set()
 
-    frame = descriptor_stream(spark, [SourceSpec.of(source) for source in described.sources], folder / "files", {})
+    (source,) = described.sources
+    frame = spark.readStream.schema(KEYS_DDL).options(**source.options).parquet(source.options["path"])
     writer = frame.writeStream.foreachBatch(one_stage).option("checkpointLocation", str(folder / "spark"))
     query = writer.trigger(processingTime=f"{interval} seconds").start()
     while query.isActive and not enough.wait(0.2):
@@ -138,42 +141,4 @@ def _bare_query(embedded: EmbeddedCluster, described: Topology, folder: Path, in
     if failure is not None:
         raise failure
     query.stop()
-
-
-class _Times(StreamingQueryListener):
-    """Records Spark's events of each batch while one query runs; the names of its methods are Spark's."""
-
-    def __init__(self) -> None:
-        self.triggered: dict[int, float] = {}  # epoch seconds
-        self.returned: dict[int, float] = {}
-        self._over = threading.Event()
-
-    def wait(self) -> None:
-        """Wait until Spark has reported the query's end, and so all its batches."""
-        if not self._over.wait(_PATIENCE_SECONDS):
-            raise RuntimeError(f"Spark did not report the query's end within {_PATIENCE_SECONDS:.0f} s")
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        progress = json.loads(event.progress.json)
-        took = progress["durationMs"]
-        if "addBatch" in took:  # else a look for new files that found none
-            triggered = datetime.fromisoformat(progress["timestamp"]).timestamp()
-            self.triggered[progress["batchId"]] = triggered
-            self.returned[progress["batchId"]] = triggered + (took["triggerExecution"] - took.get("commitOffsets", 0)) / 1000
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self._over.set()
-
-
-@contextmanager
-def _timed(spark: SparkSession) -> Iterator[_Times]:
-    times = _Times()
-    spark.streams.addListener(times)
-    try:
-        yield times
-        times.wait()
-    finally:
-        spark.streams.removeListener(times)
+    return _Done(began, at, stages)

@@ -41,7 +41,6 @@ from streamtopology.lab.faults.epochs import random_epoch, random_paces
 from streamtopology.lab.faults.executors import Cluster, SimulatedRunner
 from streamtopology.lab.faults.operator import NAME
 from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
-from streamtopology.lab.faults.spark import SimulatedSpark
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
@@ -134,8 +133,7 @@ class Life:
             clock=time.time,
             progress=Progress(sizes=ReadSizes(ports.task_bytes / 2**30)),
         )
-        spark: Any = SimulatedSpark(ports.scheduler, self.process, ports.step)
-        self.query = TopologyQuery(spark, topology, {}, checkpoint.spark_folder(), driver)
+        self.query = TopologyQuery(topology, {}, checkpoint.spark_folder(), driver)
         self.router = router
         if first is not None:
             follower = Follower(cast(TopologyRun, self), NAME, first)

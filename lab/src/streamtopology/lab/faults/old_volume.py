@@ -24,14 +24,12 @@ Commits = dict[int, dict[str, Any]]
 
 @dataclass(eq=False)
 class OldVolume:
-    """`logs`: the folder of Spark's logs, which are on the real disk. `refused`: a sink has refused a batch, and rightly."""
+    """`refused`: a sink has refused a batch, and rightly."""
 
     story: Story
     disk: FaultyDisk
-    logs: Path
     refused: bool = False
     _names: Mapping[str, bytes] | None = None
-    _logged: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes])
     # The records of batches that were committed before the volume was put back, and are not on it.
     _former: Commits = field(default_factory=dict[int, dict[str, Any]])
 
@@ -43,18 +41,12 @@ class OldVolume:
         """Copy the volume, if that is to be after this batch."""
         if batch in self._copied_after and self._names is None:
             self._names = dict(self.disk.names)
-            self._logged = {path: path.read_bytes() for path in self.logs.rglob("*") if path.is_file()}
 
     def put_back(self, commits: Commits) -> None:
         """Have what was copied, of the checkpoint and of `commits`; nothing without a copy."""
         if self._names is None:
             return
         self.disk.put_back(self._names)
-        for path in [path for path in self.logs.rglob("*") if path.is_file()]:
-            path.unlink()
-        for path, content in self._logged.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
         records = [Path(path).stem for path in self._names if Path(path).parent.name == "commits"]
         newest = max((int(number) for number in records if number.isdecimal()), default=-1)
         for batch in [batch for batch in commits if batch > newest]:

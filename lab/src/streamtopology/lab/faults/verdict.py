@@ -77,7 +77,7 @@ def _committed(world: World) -> list[Batch]:
             rows[source] = [row for file in files[source][end : reached[source]] for row in file]
         there = shape.of([name for name in shape.operators if node_of(name) in world.operators[number]])
         watermark = progress.resumed(watermark, there.sources)
-        within_range = record.get("within_range", False)
+        within_range = record.get("range_end") is not None
         closes = closed if within_range else watermark
         batch = Batch(number, there, rows, closes, closed, record["watermark_after"] == END_OF_TIME)
         if record["rows_in"] != sum(map(len, rows.values())):

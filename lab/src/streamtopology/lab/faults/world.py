@@ -35,7 +35,6 @@ from streamtopology.lab.faults.outputs import Outputs
 from streamtopology.lab.faults.people import People
 from streamtopology.lab.faults.producer import Producer
 from streamtopology.lab.faults.scheduler import Died, Process, Scheduler
-from streamtopology.lab.faults.spark import lose_logs
 from streamtopology.lab.faults.stdlib import Clocks, simulated
 from streamtopology.lab.faults.story import Event, Fault, Story
 from streamtopology.lab.faults.topologies import TOPOLOGY
@@ -61,7 +60,7 @@ class World:
         self.disk = FaultyDisk(step=self.step, linked=self._linked, mirrored=f"{self.root}/outputs/")
         self.disk.folders |= {str(folder), *map(str, folder.parents)}
         self.disk.durable_folders |= self.disk.folders
-        self.volume = OldVolume(story, self.disk, self.root / "spark")
+        self.volume = OldVolume(story, self.disk)
         self.process = Process("world", "world", host="world")
         self.commits: dict[int, dict[str, Any]] = {}
         self.operators: dict[int, frozenset[str]] = {}
@@ -358,12 +357,10 @@ class World:
                 self._shuffles_lost = 1
 
     def _cut_power(self, random: Random) -> list[str]:
-        """Lose what was not synced: of our files, and of Spark's logs, which nobody syncs. Returns what is not as it was."""
+        """Lose what was not synced. Returns what is not as it was."""
         if self.bucket is not None:
             return []
-        lost = self.disk.cut_power(random.getrandbits(32))
-        lost += lose_logs(self.root / "spark", random)
-        return lost
+        return self.disk.cut_power(random.getrandbits(32))
 
     def _kind_of(self, fault: Fault) -> str:
         """A bucket has space; requests to it fail instead, or their answers are lost."""

@@ -26,7 +26,7 @@ def _own_pods(seen: Observation) -> list[Pod]:
 
 def events(made: list[MakeSecret]) -> list[Event]:
     """An event for pods that restart."""
-    text = "Secret {} was deleted: another one is made, and {} pods restart with it"
+    text = "Secret {} was not found: if it is gone, another one is made, and {} pods restart with it"
     return [
         Event("Warning", ReconfiguringReason.RESTARTING, text.format(step.name, len(step.restarts)))
         for step in made

@@ -44,7 +44,7 @@ def clone(source: str, target: str, topology: str | None = None) -> str:
 
 
 def rollback(uri: str, batch: int) -> str:
-    """Make the commit of `batch` the newest one: later batches are read again, by the offsets that Spark has logged.
+    """Make the commit of `batch` the newest one: later batches are read again, as they were recorded.
 
     Sinks keep what they were given of them. Their dead letters are deleted, as their tuples are processed again, and the notes
     on their publication: a batch that was exported for a sink is published to it. Raises CheckpointError.
@@ -76,7 +76,7 @@ def rollback(uri: str, batch: int) -> str:
     exported = checkpoint.publications.forget_after(batch)  # after the commits: one that is there keeps its notes
     return (
         f"{uri} is back at batch {batch}; {len(later)} later batches are read again, at least {rows:,} rows of the sources; "
-        f"sinks keep what they have of them{_on_other_numbers(commit, dropped)}{_on_divided_keys(checkpoint, commit)}"
+        f"sinks keep what they have of them{_on_other_numbers(dropped)}{_on_divided_keys(checkpoint, commit)}"
         f"{_on_exported(exported)}"
     )
 
@@ -87,18 +87,17 @@ def _on_exported(exported: Sequence[Exported]) -> str:
     return f". Sinks get what was exported before, too, once it is read again: {'; '.join(places)}" if places else ""
 
 
-def _on_other_numbers(commit: CommitRecord, dropped: Sequence[CommitRecord]) -> str:
-    """A clause if the batches after `commit` will not have the same rows again under their numbers, by which sinks know them.
+def _on_other_numbers(dropped: Sequence[CommitRecord]) -> str:
+    """A clause if the batches after a commit will not be the same again under their numbers, by which sinks know them.
 
-    Batches without rows, and parts of what Spark planned at once, depend on pauses and on speed.
+    What a batch without rows closes depends on pauses, and on whether the input was said to be at its end.
     """
-    numbers = [record.spark_batch for record in (commit, *dropped)]
-    odd = [record.batch for record, before in zip(dropped, numbers, strict=False) if record.spark_batch != before + 1]
+    odd = [record.batch for record in dropped if not record.rows_in]
     if not odd:
         return ""
     return (
-        f", and refuse batches up to {dropped[-1].batch} that are not the same again. Some will not be: batch {odd[0]} had no "
-        "rows, or a part of those that were planned at once. Give parquet, json and kafka sinks other places before the next "
+        f", and refuse batches up to {dropped[-1].batch} that are not the same again. Some may not be: batch {odd[0]} had no "
+        "rows. Give parquet, json and kafka sinks other places before the next "
         "start"
     )
 

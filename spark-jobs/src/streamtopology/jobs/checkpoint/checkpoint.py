@@ -190,10 +190,7 @@ class Checkpoint:
     def spark_folder(self) -> SparkFolder:
         """The folder for the logs of Spark and the sources, as of the last `save`; Spark's agree with the newest commit."""
         folder = UploadedSparkFolder(self._store) if self._store.folder is None else SparkFolder(self._store.folder)
-        last = self.last_commit()
-        folder.has_been_mended = SparkOffsets(folder.path / "spark").agree_with(last)
-        if last is not None:
-            folder.positions = last.end.positions
+        folder.has_been_mended = SparkOffsets(folder.path / "spark").agree_with(self.last_commit())
         return folder
 
     def keep(self, path: str, data: bytes) -> None:

@@ -67,7 +67,8 @@ class StateRef:
 class BatchRecord:
     """An attempt at a batch, recorded before any work; it makes its epoch active.
 
-    watermark: epoch seconds. sources: what the batch reads. chooser_loads: cumulative rows per instance, by node.
+    spark_batch: as in its commit. sources: what the batch reads, so that a driver that finds it not committed reads the same.
+    watermark: epoch seconds. chooser_loads: cumulative rows per instance, by node.
     """
 
     batch: int
@@ -75,8 +76,18 @@ class BatchRecord:
     epoch: int
     spark_batch: int
     watermark: AnyFloat | None
-    sources: Mapping[str, object]
+    sources: Mapping[str, Any]
     chooser_loads: Mapping[str, list[float]]
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """The positions after it."""
+        return self.sources["end"]
+
+    @property
+    def range_end(self) -> Mapping[str, Any] | None:
+        """As in its commit."""
+        return self.sources.get("range_end")
 
 
 @dataclass(frozen=True)
@@ -84,8 +95,7 @@ class SourceEnd:
     """The end of a batch in its sources: the next one begins there, whatever Spark's own log says.
 
     positions: by source whose descriptors the driver deals, a JSON value of that source; of sources that the manifest no
-    longer has, the last one. spark_offsets: Spark's record of the batch that `CommitRecord.spark_batch` numbers; the positions
-    are beyond it if a part of Spark's next batch is read.
+    longer has, the last one. spark_offsets: Spark's record of the batch that `CommitRecord.spark_batch` numbers.
     """
 
     positions: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -96,10 +106,11 @@ class SourceEnd:
 class CommitRecord:
     """The attempt that committed a batch, and all files that exist after it.
 
-    spark_batch: Spark's newest batch that is read completely; -1: none.
+    spark_batch: the newest batch of the sources that Spark reads itself; -1: none.
     end: where it ends in the sources. switch: the state of a gradual switch to its epoch; None for a switch as a whole.
     partials: by node, parts of keys' state that the next batch takes in.
-    within_range: later batches read the rest of what Spark planned; until then the watermark stays that before the range.
+    range_end: the end of the range of which this batch and later ones read a part each; None if none of it is left. Until
+    then the watermark stays that before the range.
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times and silent_since (by
     partition of a source): epoch seconds; the last is of polls that found nothing since the newest event time.
     recorded_at: processing time, which later batches are never behind. due_at: when a timer of it is due. Epoch seconds.
@@ -117,7 +128,7 @@ class CommitRecord:
     switch: GradualSwitch | None = None
     end: SourceEnd = field(default_factory=SourceEnd)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    within_range: bool = field(default=False, metadata=SPARSE)
+    range_end: Mapping[str, Any] | None = field(default=None, metadata=SPARSE)
     silent_since: Mapping[str, AnyFloat] = field(default_factory=dict[str, float], metadata=SPARSE)
     recorded_at: AnyFloat | None = field(default=None, metadata=SPARSE)
     due_at: AnyFloat | None = field(default=None, metadata=SPARSE)

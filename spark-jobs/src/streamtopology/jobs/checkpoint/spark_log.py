@@ -7,11 +7,9 @@ checkpoint before their batch is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from streamtopology.jobs.checkpoint import layout
 from streamtopology.jobs.checkpoint.errors import CheckpointError
@@ -28,8 +26,6 @@ class SparkFolder:
         self.path = path
         self.has_been_mended = False
         """True if Spark's log did not agree with the newest commit."""
-        self.positions: Mapping[str, Any] = {}
-        """The end of the newest commit in each source, as far as it has recorded it."""
 
     def save(self) -> None:
         """Keep the files written so far, before a batch that relies on them is recorded. Raises CheckpointError."""

@@ -112,10 +112,20 @@ class BatchLoop:
         return -1 if self.progress.commit is None else self.progress.commit.spark_batch
 
     @property
-    def positions(self) -> Mapping[str, Any] | None:
-        """The end of the newest commit in each source; None if there is none."""
+    def positions(self) -> Mapping[str, Any]:
+        """The end of the newest commit in each source."""
         commit = self.progress.commit
-        return None if commit is None else commit.end.positions
+        return {} if commit is None else commit.end.positions
+
+    @property
+    def range_end(self) -> Mapping[str, Any] | None:
+        """The end of the range that the newest commit has read a part of; None if nothing of it is left."""
+        commit = self.progress.commit
+        return None if commit is None else commit.range_end
+
+    def recorded(self) -> BatchRecord | None:
+        """The newest attempt at the next batch, by a driver that did not commit it, or whose commit was taken back."""
+        return max(self.checkpoint.batch_records(self.next_batch), key=lambda record: record.attempt, default=None)
 
     @property
     def next_batch(self) -> int:
@@ -158,15 +168,11 @@ class BatchLoop:
         return min(self.progress.sizes.share_to_read(descriptors, plan), most_rows / max(rows, 1))
 
     def batch(self, given: BatchInput) -> None:
-        """Run a batch; retry until committed. If all of Spark's batch is committed already, only publish.
+        """Run a batch; retry until committed.
 
         Raises BatchTooLarge if the rows have to be cut smaller; nothing is committed then. Raises TopologyFailed when the
         input or an operator is at fault: a retry would fail, too.
         """
-        last = self.progress.commit
-        if last is not None and given.spark_batch <= last.spark_batch:
-            self.publisher.publish(last)
-            return
         self._run_until_committed(self._begin(given))
 
     def batch_without_rows(self, flush: bool = False, final: bool = False) -> None:
@@ -176,9 +182,8 @@ class BatchLoop:
         """
         last = self.progress.commit
         if last is not None:
-            within = last.within_range and not final
-            spark_batch = last.spark_batch + 1 if within else last.spark_batch
-            given = BatchInput(spark_batch, end=last.end, is_whole=not within, flush=flush, final=final)
+            range_end = None if final else last.range_end
+            given = BatchInput(last.spark_batch, end=last.end, range_end=range_end, flush=flush, final=final)
             self._run_until_committed(self._begin(given))
 
     @property
@@ -304,7 +309,7 @@ class BatchLoop:
                 batch=attempt.number,
                 attempt=attempt.attempt,
                 epoch=attempt.epoch,
-                spark_batch=given.counted,
+                spark_batch=given.spark_batch,
                 watermark=attempt.watermark,
                 sources=given.to_read,
                 chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
@@ -380,7 +385,7 @@ class BatchLoop:
             batch=attempt.number,
             attempt=attempt.attempt,
             epoch=attempt.epoch,
-            spark_batch=batch.input.counted,
+            spark_batch=batch.input.spark_batch,
             state=self.compaction.adopt(state, results.compacted),
             outputs=outputs,
             watermark_after=self.watermarks.current(),
@@ -389,7 +394,7 @@ class BatchLoop:
             switch=attempt.switch,
             end=batch.input.end,
             partials=results.partials,
-            within_range=not batch.input.is_whole,
+            range_end=batch.input.range_end,
             silent_since=self.watermarks.silent_since(),
             recorded_at=attempt.recorded_at,
             due_at=results.due_at,

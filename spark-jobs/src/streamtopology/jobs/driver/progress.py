@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
@@ -44,12 +45,13 @@ class NetworkShare:
 
 @dataclass(frozen=True)
 class BatchInput:
-    """The rows of one batch of ours, all or a part of those that Spark planned for its batch `spark_batch`.
+    """The rows of one batch.
 
-    `descriptors`: JSON texts; after them the sources are at `end`. `rows` are those of sources that the runner's engine reads.
-    `poll`: when the sources were asked for them; None for a batch that is run again, and for a part that is not the last.
-    `is_whole`: False if later batches read the rest. `is_limited`: False if the rows cannot be cut, however large they are.
-    `flush` empties all partials, `final` closes all windows, too.
+    `descriptors`: JSON texts; after them the sources are at `end`. `rows` are those of sources that the runner's engine reads,
+    of its batch `spark_batch`; without rows that is the newest one before. `poll`: when the sources were asked for them; None
+    for a batch that is run again, and for a part that is not the last. `range_end`: where the range ends of which later
+    batches read the rest; None for the last part, or all of it. `is_limited`: False if the rows cannot be cut, however large
+    they are. `flush` empties all partials, `final` closes all windows, too.
     """
 
     spark_batch: int
@@ -57,20 +59,21 @@ class BatchInput:
     rows: ForeignRows = None
     end: SourceEnd = field(default_factory=SourceEnd)
     poll: Poll | None = None
-    is_whole: bool = True
+    range_end: Mapping[str, Any] | None = None
     is_limited: bool = True
     flush: bool = False
     final: bool = False
 
     @property
-    def counted(self) -> int:
-        """Spark's number of the newest batch that is read completely after this one."""
-        return self.spark_batch if self.is_whole else self.spark_batch - 1
-
-    @property
     def to_read(self) -> dict[str, object]:
         """The content of its records about its sources."""
-        return {"descriptors": len(self.descriptors), "end": dict(self.end.positions)}
+        part = {} if self.range_end is None else {"range_end": dict(self.range_end)}
+        return {"descriptors": len(self.descriptors), "end": dict(self.end.positions), **part}
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing of its range is left after it."""
+        return self.range_end is None
 
 
 @dataclass(frozen=True)

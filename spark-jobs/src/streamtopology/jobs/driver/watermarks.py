@@ -63,8 +63,8 @@ class Watermarks:
         self._watermark = _latest(commit.watermark_after, closed_until)
         self._newest = self._by_partition(commit.max_event_times)
         self._silent_since = self._by_partition(commit.silent_since)
-        self._within_range = commit.within_range
-        if not commit.within_range:
+        self._within_range = commit.range_end is not None
+        if not self._within_range:
             self._move()
 
     def advance(self, seen: Mapping[str, Mapping[str, float]], poll: Poll | None) -> None:

@@ -154,7 +154,7 @@ class TopologyRun:
         self._folder = self.checkpoint.spark_folder()
         if self._folder.has_been_mended:
             self.notify("Spark's offset log was behind, ahead or damaged; the run continues from its newest commit")
-        self._query = TopologyQuery(spark, topology, frames, self._folder, self._driver, history.input_waits)
+        self._query = TopologyQuery(topology, frames, self._folder, self._driver, history.input_waits)
 
     def stream(self) -> None:
         """Run the stream until the options say so, the input ends, or `stop` is called."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorLog
+from streamtopology.jobs.connectors.sources.descriptor_stream import Positions
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 
 if TYPE_CHECKING:
@@ -23,45 +23,41 @@ class GroupOffsets:
     source's commit is tried, None for the default.
     """
 
-    def __init__(
-        self, specs: Iterable[SourceSpec], log: DescriptorLog, tell: Callable[[str], None], seconds: float | None = None
-    ) -> None:
+    def __init__(self, specs: Iterable[SourceSpec], tell: Callable[[str], None], seconds: float | None = None) -> None:
         self._seconds = seconds
         self._specs = [spec for spec in specs if spec.format == "kafka"]
-        self._log = log
         self._tell = tell
         self._groups: dict[str, KafkaGroup] = {}
         self._failed: set[str] = set()
-        self._newest = -1
+        self._newest: Positions = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="group-offsets")
 
-    def committed(self, spark_batch: int) -> None:
-        """Note that the batch which Spark numbers `spark_batch` is committed. Returns at once."""
+    def committed(self, end: Positions) -> None:
+        """Note that a batch which ends there is committed. Returns at once."""
         if self._specs:
-            self._newest = spark_batch
-            self._thread.submit(self._commit, spark_batch)
+            self._newest = end
+            self._thread.submit(self._commit, end)
 
     def close(self) -> None:
         """Wait until the newest batch's offsets are committed or have failed: some seconds for each source at most."""
         self._thread.shutdown(wait=True)
 
-    def _commit(self, spark_batch: int) -> None:
-        if spark_batch != self._newest:
+    def _commit(self, end: Positions) -> None:
+        if end is not self._newest:
             return
         for spec in self._specs:
             try:
-                self._commit_of(spec, spark_batch)
+                self._commit_of(spec, end)
             except Exception as error:  # noqa: BLE001 - any failure: a monitor's figures are no reason to stop
                 self._tell_once(spec, error)
 
-    def _commit_of(self, spec: SourceSpec, spark_batch: int) -> None:
+    def _commit_of(self, spec: SourceSpec, end: Positions) -> None:
         from streamtopology.jobs.connectors.sources.kafka.stream import (  # loads librdkafka only for Kafka
             GROUP_SECONDS,
             KafkaGroup,
         )
 
-        end = self._log.end_of(spark_batch)
-        if end is None or spec.name not in end:
+        if spec.name not in end:
             return
         if spec.name not in self._groups:
             self._groups[spec.name] = KafkaGroup(spec, GROUP_SECONDS if self._seconds is None else self._seconds)

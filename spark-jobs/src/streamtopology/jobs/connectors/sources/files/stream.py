@@ -50,7 +50,7 @@ def _position(place: _Place) -> Position:
 
 
 class FileStream:
-    """One file source: Spark's offsets are numbers of files handed out; those of our records may lie within a file."""
+    """One file source: a range ends at a number of files handed out, a part of it may end within a file."""
 
     def __init__(self, spec: SourceSpec, log: FileLog) -> None:
         self._spec = spec
@@ -67,13 +67,14 @@ class FileStream:
         self._waiting = self._new_files()
         self._listing_closed = True
 
-    def advance(self, start: int) -> int:
-        """The offset after the next batch: files the log holds beyond `start`, else new ones, up to the limit."""
-        self._require(start)
-        if start == len(self._log):
+    def advance(self, start: Position) -> Position:
+        """The position after the next range: files the log holds beyond `start`, else new ones, up to the limit."""
+        first = _place(start)[0]
+        self._require(first)
+        if first == len(self._log):
             self._hand_out()
         end = len(self._log)
-        return end if self._limit is None else min(end, start + self._limit)
+        return end if self._limit is None else min(end, first + self._limit)
 
     def between(self, start: Position, end: Position) -> Iterator[Descriptor]:
         """The descriptors from `start` to `end`, from the log alone."""
