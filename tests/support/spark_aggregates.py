@@ -218,7 +218,7 @@ def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
 
 def as_texts(table: pa.Table) -> list[list[str]]:
     columns = [
-        [f"{value:.9g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
+        [f"{value:.11g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
         for name in table.column_names
     ]
     return sorted(map(list, zip(*columns, strict=True)))
