@@ -178,12 +178,16 @@ class ProcessorOptions(OperatorOptions, total=False):
     args: JsonMap
 
 
-class FileSinkOptions(TypedDict, total=False):
+class DeltaSinkOptions(TypedDict, total=False):
+    partitionBy: str
+
+
+class FileSinkOptions(DeltaSinkOptions, total=False):
     filePerTask: bool
 
 
-class DeltaSinkOptions(TypedDict, total=False):
-    partitionBy: str
+class CsvSinkOptions(FileSinkOptions, total=False):
+    header: bool
 
 
 class ConsoleSinkOptions(TypedDict, total=False):

@@ -11,6 +11,7 @@ from streamtopology.builder.options import (
     AggregateOptions,
     ConsoleSinkOptions,
     CountOptions,
+    CsvSinkOptions,
     CsvSourceOptions,
     Ddl,
     DeduplicateOptions,
@@ -225,6 +226,10 @@ class SinkWriter:
         """A folder of files with a JSON object in each line, or `s3://BUCKET/PREFIX`."""
         self._sink(name, "json", {"path": path, **options})
 
+    def csv(self, name: str, path: str | Path, **options: Unpack[CsvSinkOptions]) -> None:
+        """A folder of csv files, or `s3://BUCKET/PREFIX`."""
+        self._sink(name, "csv", {"path": path, **options})
+
     def delta(self, name: str, path: str | Path, **options: Unpack[DeltaSinkOptions]) -> None:
         """A table of Delta Lake."""
         self._sink(name, "delta", {"path": path, **options})
@@ -240,6 +245,10 @@ class SinkWriter:
     def function(self, name: str, run: OwnCode, **options: Unpack[FunctionSinkOptions]) -> None:
         """A function of yours, called with the rows and the number of each batch, as for Spark's `foreachBatch`."""
         self._sink(name, "function", {"run": run_of(run, self.flow.folder), **options})
+
+    def spark(self, name: str, writer: str, options: Mapping[str, Scalar] = NONE) -> None:
+        """Any writer of Spark: `orc`, `avro`, `jdbc`, with its own options."""
+        self._sink(name, "spark", {"writer": writer, **options})
 
     def kafka(self, name: str, servers: str, topic: str, settings: Mapping[str, Scalar] = NONE) -> None:
         """A topic of Kafka. `settings`: of its client."""
