@@ -383,7 +383,7 @@ class Heard(StreamingQueryListener):
     def onQueryStarted(self, event):
         self.events.append(["started", event.name])
     def onQueryProgress(self, event):
-        self.events.append(["progress", event.progress.batchId, event.progress.numInputRows])
+        self.events.append(["progress", event.progress.batchId, json.loads(event.progress.json)["numInputRows"]])
     def onQueryIdle(self, event):
         pass
     def onQueryTerminated(self, event):
@@ -407,6 +407,7 @@ query = windows.writeStream.format("noop").outputMode("update").trigger(availabl
 query.awaitTermination()
 (state,) = query.lastProgress["stateOperators"]
 said(marks=[progress["eventTime"]["watermark"] for progress in query.recentProgress], windows=state["numRowsTotal"])
+said(printed=json.loads(str(query.lastProgress)), state=json.loads(state.prettyJson))
 try:
     frame = events().groupBy("user").applyInPandasWithState(broken_function, "n long", "n long", "update", "NoTimeout")
     frame.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start().awaitTermination()
@@ -463,7 +464,8 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["marks"][1:4] == [
         f"{newest(job, number) - timedelta(seconds=10):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" for number in range(3)
     ]
-    assert answers["windows"] > 0
+    assert answers["printed"]["stateOperators"] == [answers["state"]]
+    assert answers["state"]["numRowsTotal"] == answers["windows"] > 0
     assert "No module named 'no_such_module'" in answers["no_module"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
     taken = "Cannot start query with name latest as a query with that name is already active in this SparkSession"
