@@ -509,6 +509,8 @@ named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
 named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
+nested = events().select("page", F.struct("user").alias("of")).groupBy("of.user")
+named("keyed", nested.transformWithState(Counter(), "user bigint, n bigint", "Update", "None"))
 broadcast = spark.sparkContext.broadcast([1, 2])
 
 class Broadcasting(Counter):
@@ -537,6 +539,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
+        "keyed": "grouped by user, which is none of their columns",
         "broadcast": "it holds a broadcast variable",
     }
     for what, part in parts.items():
