@@ -391,7 +391,7 @@ class Heard(StreamingQueryListener):
     def onQueryStarted(self, event):
         self.events.append(["started", event.name])
     def onQueryProgress(self, event):
-        self.events.append(["progress", event.progress.batchId, event.progress.numInputRows])
+        self.events.append(["progress", event.progress.batchId, json.loads(event.progress.json)["numInputRows"]])
     def onQueryIdle(self, event):
         pass
     def onQueryTerminated(self, event):
@@ -415,6 +415,7 @@ query = windows.writeStream.format("noop").outputMode("update").trigger(availabl
 query.awaitTermination()
 (state,) = query.lastProgress["stateOperators"]
 said(marks=[progress["eventTime"]["watermark"] for progress in query.recentProgress], windows=state["numRowsTotal"])
+said(printed=json.loads(str(query.lastProgress)), state=json.loads(state.prettyJson))
 try:
     frame = events().groupBy("user").applyInPandasWithState(broken_function, "n long", "n long", "update", "NoTimeout")
     frame.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start().awaitTermination()
@@ -471,7 +472,8 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["marks"][1:4] == [
         f"{newest(job, number) - timedelta(seconds=10):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" for number in range(3)
     ]
-    assert answers["windows"] > 0
+    assert answers["printed"]["stateOperators"] == [answers["state"]]
+    assert answers["state"]["numRowsTotal"] == answers["windows"] > 0
     assert "No module named 'no_such_module'" in answers["no_module"]
     assert (answers["memory"], answers["running"]) == (sum(users.values()), True)
     taken = "Cannot start query with name latest as a query with that name is already active in this SparkSession"
@@ -516,6 +518,8 @@ named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
 named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
+nested = events().select("page", F.struct("user").alias("of")).groupBy("of.user")
+named("keyed", nested.transformWithState(Counter(), "user bigint, n bigint", "Update", "None"))
 broadcast = spark.sparkContext.broadcast([1, 2])
 
 class Broadcasting(Counter):
@@ -545,6 +549,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
+        "keyed": "grouped by user, which is none of their columns",
         "broadcast": "it holds a broadcast variable",
     }
     for what, part in parts.items():

@@ -72,9 +72,16 @@ def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Row
         pairs = zip(catalyst.elements(plan.output()), catalyst.elements(node.output()), strict=True)
         return catalyst.project(spark, [catalyst.named(spark, given, like.name(), like) for given, like in pairs], plan)
 
-    names = tuple(next(one.name() for one in rows.columns if catalyst.same(one, each)) for each in rows.key)
+    names = tuple(_column_of(each, rows.columns) for each in rows.key)
     below = RowsBelow(catalyst.with_columns(spark, rows.plan, rows.columns), rows.watermark)
     return Part((Step(name, _RUN, options, names),), (below,), stand_in)
+
+
+def _column_of(key: Node, columns: list[Node]) -> str:
+    for column in columns:
+        if catalyst.same(column, key):
+            return column.name()
+    raise NotCut(f"its rows are grouped by {key.name()}, which is none of their columns; give them one by withColumn first")
 
 
 def _function(node: Node, spark: SparkSession) -> Any:

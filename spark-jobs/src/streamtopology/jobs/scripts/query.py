@@ -16,9 +16,6 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
-    SinkProgress,
-    SourceProgress,
-    StateOperatorProgress,
     StreamingQueryListener,
     StreamingQueryProgress,
 )
@@ -175,22 +172,23 @@ class TopologyStream(StreamingQuery):
     def _progress(self, batch: BatchOutcome) -> StreamingQueryProgress:
         milliseconds = round(batch.seconds * 1000)
         speed = batch.rows / batch.seconds if batch.seconds else 0.0
-        return StreamingQueryProgress(
-            id=uuid.UUID(self._id),
-            runId=uuid.UUID(self._run_id),
-            name=self._name,
-            timestamp=_text(batch.committed_at - batch.seconds),
-            batchId=batch.number,
-            batchDuration=milliseconds,
-            durationMs={"triggerExecution": milliseconds},
-            eventTime=self._event_time(batch.number),
-            stateOperators=_state_of(batch),
-            sources=[SourceProgress("StreamTopology", "", "", "", batch.rows, speed, speed, {})],
-            sink=SinkProgress("StreamTopology", sum(batch.rows_out.values()), {}),
-            numInputRows=batch.rows,
-            inputRowsPerSecond=speed,
-            processedRowsPerSecond=speed,
-            observedMetrics={},
+        speeds = {"numInputRows": batch.rows, "inputRowsPerSecond": speed, "processedRowsPerSecond": speed}
+        places = {"startOffset": "", "endOffset": "", "latestOffset": ""}
+        return StreamingQueryProgress.fromJson(  # of JSON, so that it has its own, which printing it needs
+            {
+                "id": self._id,
+                "runId": self._run_id,
+                "name": self._name,
+                "timestamp": _text(batch.committed_at - batch.seconds),
+                "batchId": batch.number,
+                "batchDuration": milliseconds,
+                **speeds,
+                "durationMs": {"triggerExecution": milliseconds},
+                "eventTime": self._event_time(batch.number),
+                "stateOperators": _state_of(batch),
+                "sources": [{"description": "StreamTopology", **places, **speeds}],
+                "sink": {"description": "StreamTopology", "numOutputRows": sum(batch.rows_out.values())},
+            }
         )
 
     def _event_time(self, batch: int) -> dict[str, str]:
@@ -203,26 +201,25 @@ class TopologyStream(StreamingQuery):
         self._frame.explain(extended)
 
 
-def _state_of(batch: BatchOutcome) -> list[StateOperatorProgress]:
+def _state_of(batch: BatchOutcome) -> list[dict[str, Any]]:
     """The state after a batch, by operator. What no report says is 0."""
-    found: list[StateOperatorProgress] = []
+    found: list[dict[str, Any]] = []
     for operator in sorted({report.operator for report in batch.reports}):
         reports = [report for report in batch.reports if report.operator == operator]
         found.append(
-            StateOperatorProgress(
-                operatorName=operator,
-                numRowsTotal=sum(report.state_keys for report in reports),
-                memoryUsedBytes=sum(report.state_bytes for report in reports),
-                numRowsDroppedByWatermark=sum(report.late_rows for report in reports),
-                numShufflePartitions=len(reports),
-                numStateStoreInstances=len(reports),
-                numRowsUpdated=0,
-                numRowsRemoved=0,
-                allUpdatesTimeMs=0,
-                allRemovalsTimeMs=0,
-                commitTimeMs=0,
-                customMetrics={},
-            )
+            {
+                "operatorName": operator,
+                "numRowsTotal": int(sum(report.state_keys for report in reports)),
+                "numRowsUpdated": 0,
+                "numRowsRemoved": 0,
+                "allUpdatesTimeMs": 0,
+                "allRemovalsTimeMs": 0,
+                "commitTimeMs": 0,
+                "memoryUsedBytes": int(sum(report.state_bytes for report in reports)),
+                "numRowsDroppedByWatermark": int(sum(report.late_rows for report in reports)),
+                "numShufflePartitions": len(reports),
+                "numStateStoreInstances": len(reports),
+            }
         )
     return found
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -52,10 +53,10 @@ class RowForm:
             if not hasattr(row, "__fields__"):
                 raise WrongOutput(f"{self.name} gives {row!r:.100}, which is no Row with names, such as Row(user=7, pages=3)")
         if have_names(given, names):
-            try:
-                return pa.RecordBatch.from_struct_array(encoded(given, pa.struct(list(self.output))))
-            except ValueError:
-                pass  # the sentence names column and value
+            kind = pa.struct(list(self.output))
+            for as_rows_have_them in (False, True):  # what fails in both is named below, with column and value
+                with suppress(ValueError):
+                    return pa.RecordBatch.from_struct_array(encoded(given, kind, as_rows_have_them))
         for row in given:
             if sorted(row.__fields__) != sorted(names):
                 raise WrongOutput(f"{self.name} gives {row!r:.200}, but its `output` has the columns {', '.join(names)}")

@@ -103,19 +103,34 @@ def _with_none(values: list[Any], column: pa.Array) -> list[Any]:
     return [value if is_valid else None for value, is_valid in zip(values, column.is_valid().to_pylist(), strict=True)]
 
 
-def encoded(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def encoded(values: Sequence[Any], kind: pa.DataType, as_rows_have_them: bool = False) -> pa.Array:
     """The values as a column. Raises ValueError unless each of them stays what it is.
 
-    Arrow takes a tuple for a struct, which costs a tenth of columns made of the tuples first.
+    as_rows_have_them: structs may be dicts, and maps lists of pairs, as in a row that a processor gets. Arrow takes a tuple
+    for a struct, which costs a tenth of columns made of the tuples first.
     """
     try:
+        if as_rows_have_them:
+            values = [_unrowed(value, kind) for value in values]
         column = pa.array([_paired(value, kind) for value in values] if _has_map(kind) else values, kind)
         reason = None if _are_kept(values, kind) else loss([_named(value, kind) for value in values], pa.field("", kind))
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+    except (pa.ArrowException, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from error
     if reason is not None:
         raise ValueError(reason)
     return column
+
+
+def _unrowed(value: Any, kind: pa.DataType) -> Any:
+    """The value with a tuple for each struct and a dict for each map."""
+    if value is None or not parts_of(kind):
+        return value
+    if pa.types.is_struct(kind):
+        fields = map(value.get, (field.name for field in kind)) if isinstance(value, dict) else value
+        return tuple(_unrowed(each, field.type) for each, field in zip(fields, kind, strict=True))
+    if pa.types.is_map(kind):
+        return {_unrowed(key, kind.key_type): _unrowed(item, kind.item_type) for key, item in dict(value).items()}
+    return [_unrowed(each, kind.value_type) for each in value]
 
 
 @lru_cache(256)
