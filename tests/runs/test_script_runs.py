@@ -542,6 +542,7 @@ named("marked", events().dropDuplicates(["user", "at"]).withWatermark("at", "1 s
 named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
+named("once", counts(), once=True, mode="update")
 named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
 nested = events().select("page", F.struct("user").alias("of")).groupBy("of.user")
 named("keyed", nested.transformWithState(Counter(), "user bigint, n bigint", "Update", "None"))
@@ -573,6 +574,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
+        "once": "its trigger is once, for which Spark reads all in one batch",
         "keyed": "grouped by user, which is none of their columns",
         "broadcast": "it holds a broadcast variable",
     }

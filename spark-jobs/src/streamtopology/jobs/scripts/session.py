@@ -182,6 +182,8 @@ class ScriptSession:
         try:
             with self._turn:
                 self._refuse_taken(asked.name)
+                if asked.trigger.get("once") and catalyst.has_limits(catalyst.plan_of(frame)):
+                    raise NotCut("its trigger is once, for which Spark reads all in one batch, whatever limit a source has")
                 return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
         except NotCut as why:
             said = f"{self._place()}: {why}"
