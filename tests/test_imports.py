@@ -30,6 +30,7 @@ THIRD_PARTY = {
     "jobs.connectors.sinks.delta": "deltalake pyarrow",
     "jobs.connectors.sinks.function": "pyarrow pyspark",
     "jobs.connectors.sinks.kafka": "confluent_kafka pyarrow",
+    "jobs.connectors.sinks.spark_writer": "py4j pyarrow pyspark",
     "jobs.connectors.sources.descriptor_stream": "pyspark",
     "jobs.connectors.sources.kafka": "confluent_kafka numpy pyarrow",
     "jobs.connectors.sources.spark": "py4j pyarrow pyspark",

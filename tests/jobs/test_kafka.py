@@ -327,9 +327,8 @@ def test_messages_of_100_kb_come_in_tables_of_bounded_bytes(kafka_broker: Broker
 
 
 def counted_values(servers: str, topic: str, **options: str) -> dict[str, Any]:
-    given = manifest(
-        [{"name": "n", "inputs": ["in"], "grouping": {"policy": "mixed", "key": "v"}, "run": "count"}], {"in": "unused INT"}
-    )
+    operator = {"name": "n", "inputs": ["in"], "grouping": {"policy": "mixed", "key": "v"}, "run": "count"}
+    given = manifest([operator], {"in": "unused INT"}, trigger={"availableNow": True})
     source: dict[str, Any] = {"name": "in", "format": "kafka", "select": ["CAST(value AS VARCHAR) AS v"]}
     source["options"] = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest", **options}
     given["spec"]["sources"] = [source]

@@ -18,7 +18,7 @@ from support.noting_driver import NotingDriver
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, plainly, unread_text, unreadable
-from streamtopology.topology import Source, parse
+from streamtopology.topology import Source, Topology, parse
 
 _LONG_ENOUGH = 20.0
 
@@ -273,6 +273,42 @@ def test_input_that_waits_for_a_batch_is_told(tmp_path: Path) -> None:
     assert not told()
     pq.write_table(pa.table({"k": ["a"]}), data / "part.parquet")
     assert told()
+
+
+def mixed(folder: Path, files: int) -> Topology:
+    """Over files, of which a batch has one, and a source that Spark reads."""
+    data = folder / "data"
+    data.mkdir()
+    for number in range(files):
+        pq.write_table(pa.table({"k": ["a"]}), data / f"{number}.parquet")
+    sources = [
+        {"name": "ticks", "format": "rate"},
+        {
+            "name": "rows", "format": "parquet", "schema": "k STRING",
+            "options": {"path": str(data), "maxFilesPerTrigger": 1}
+        },
+    ]  # fmt: skip
+    return parse(manifest("mixed", sources, [counting()], [memory_sink("mixed", "counts")], trigger={}))
+
+
+@pytest.mark.parametrize("files", [0, 2, 5])
+def test_files_and_rows_that_spark_reads_are_read_in_one_run(tmp_path: Path, files: int) -> None:
+    driver, stream = NotingDriver(), FakeStream(batches=3)
+    query = TopologyQuery(mixed(tmp_path, files), {"ticks": stream}, SparkFolder(tmp_path), driver)  # type: ignore[arg-type]
+    query.run(Until(drain=True), prepare=lambda: None)
+    assert sum(len(given.descriptors) for given in driver.given) == files
+    assert [given.spark_batch for given in driver.given if given.rows is not None] == [0, 1, 2]
+    assert (driver.positions.get("rows", 0), driver.drained) == (files, "for good")
+
+
+def test_all_sources_were_asked_for_what_a_batch_has_not(tmp_path: Path) -> None:
+    """A batch of files alone says nothing of Spark's source while that is being asked."""
+    driver, stream = NotingDriver(), QuietStream(batches=1)
+    query = TopologyQuery(mixed(tmp_path, 3), {"ticks": stream}, SparkFolder(tmp_path), driver)  # type: ignore[arg-type]
+    query.run(Until(batches=3), prepare=lambda: None)
+    for given, poll in zip(driver.given, driver.polls, strict=True):
+        assert poll is None or poll.after <= poll.before
+        assert poll is not None or given.rows is None
 
 
 def test_a_run_that_ends_with_its_input_says_who_holds_the_watermark_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""aggregate and window-aggregate emit, batch by batch, what Spark's own query emits for the same rows."""
+"""aggregate, window-aggregate and session-window emit, batch by batch, what Spark's own query emits for the same rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.spark_aggregates import CASES, DDL, DELAY, GATING, PAUSE, Batches, Case, as_texts, below, tables
-from support.stages import Flow, Loss, manifest
+from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
 FIXTURE = Path(__file__).with_name("spark_aggregates.json")
 TESTS = Path(__file__).parents[1]
 
 
 def here(work: Path, case: Case, seed: int, policy: str = "mixed") -> tuple[list[str], list[list[list[str]]]]:
-    """(types, the rows of each batch that has any), with attempts that are lost all along."""
+    """(types, the rows of each batch that has any), with attempts that are lost all along, and keys that move."""
     rng = random.Random(seed)
     given = [below(table, case.window) for table in tables(seed)]
     operator = case.operator | {"grouping": case.operator["grouping"] | {"policy": policy}}
@@ -33,6 +34,8 @@ def here(work: Path, case: Case, seed: int, policy: str = "mixed") -> tuple[list
         if rng.random() < 0.5:
             flow.losses = [Loss(rng.randint(1, 2), rng.randint(0, 3))]
         flow.batch(s=table)
+        if policy == "mixed":
+            flow.router.reroute({"own": random_table(np.random.default_rng(number), SLOTS)})
     flow.silence()
     kept: Any = flow.sinks["own"]
     batches: dict[int, pa.Table] = {n: table.select(_columns(case)) for n, table in sorted(kept.batches.items())}
@@ -71,7 +74,12 @@ def test_few_rows_give_what_spark_gave(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("windows alone, complete", "shuffle"), ("sliding, update", "partial-key"), ("event times, append", "shuffle")],
+    [
+        ("windows alone, complete", "shuffle"),
+        ("sliding, update", "partial-key"),
+        ("event times, append", "shuffle"),
+        ("sessions", "shuffle"),
+    ],
 )
 def test_keys_that_are_split_over_instances_give_the_same(name: str, policy: str, tmp_path: Path) -> None:
     """Parts of a group meet in the batch that they come in."""

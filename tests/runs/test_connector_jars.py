@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import struct
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,28 @@ def test_jar_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "Spark does not start with the jars of spec.sparkConf (spark.jars.packages: org.example:nothing:1)" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_rows_that_a_writer_of_a_jar_takes(tmp_path: Path) -> None:
+    """By JDBC into SQLite. The second run finds the first one's rows, and adds its own."""
+    (tmp_path / "rides").mkdir()
+    source = {"name": "rides", "format": "json", "schema": "city STRING, fare DOUBLE", "options": {"path": "rides"}}
+    operator = {"name": "all", "inputs": ["rides"], "run": "filter", "with": {"where": "fare > 0"}}
+    options = {"writer": "jdbc", "url": "${env:DATABASE}", "dbtable": "rides", "numPartitions": 1}
+    sink = {"name": "out", "input": "all", "format": "spark", "options": options}
+    conf = {"spark.jars.packages": "org.xerial:sqlite-jdbc:3.54.1.0"}
+    given = manifest("rides", [source], [operator], [sink], sparkConf=conf, trigger={"availableNow": True})
+    (tmp_path / "rides.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+    for number, cities in enumerate((("Lima", "Oslo"), ("Rome",))):
+        lines = [json.dumps({"city": city, "fare": 1.5}) for city in cities]
+        (tmp_path / "rides" / f"{number}.json").write_text("\n".join(lines), encoding="utf-8")
+        command = [Path(sys.executable).with_name("streamtopology"), "run", "rides.yaml", "--work-dir", "work"]
+        environment = {**os.environ, "DATABASE": f"jdbc:sqlite:{tmp_path}/rides.db"}
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    with closing(sqlite3.connect(tmp_path / "rides.db")) as database:
+        found = database.execute("SELECT city, fare FROM rides ORDER BY city").fetchall()
+    assert found == [("Lima", 1.5), ("Oslo", 1.5), ("Rome", 1.5)]
 
 
 AFTER_AN_EARLY_START = """

@@ -205,6 +205,13 @@ started("best", best.agg(
     F.max_by(F.when(F.col("ms") % 2 == 0, "even"), F.when(F.col("ms") % 3 == 0, F.col("ms"))).alias("rare")), "append")
 lists = timed.groupBy(F.array("page", F.lit(None)).alias("pages"))
 started("lists", lists.agg(F.max(F.struct(F.struct("page"), "ms"))), "update")
+sessions = timed.groupBy("user", F.session_window("at", "1 second"), F.struct(F.col("page") == "a").alias("of"))
+started("sessions", sessions.agg(F.count("*").alias("n"), F.max("page"), F.sum("price")).where("n > 1"), "append")
+pause = F.when(F.col("page") == "a", "2 seconds").when(F.col("page") == "b", "-1 seconds").otherwise("500 milliseconds")
+pauses = timed.groupBy(F.session_window(F.expr("at"), pause).alias("pause"), (F.col("user") % 5).alias("fifth"))
+started("pauses", pauses.agg(F.min("ms"), F.first("page")).select("pause.end", "fifth", "pause", "min(ms)"), "append")
+started("of_once", timed.dropDuplicates(["user", "at"]).where("page <> 'b'").groupBy(
+    F.session_window("at", F.concat(F.col("user") % 2, F.lit(" seconds"))), "user").count(), "append")
 seen = (events().where("page <> 'b'").withWatermark("at", "10 seconds")
         .select(F.col("user").alias("seer"), F.col("at").alias("seen"), F.col("ms").alias("then"), "page"))
 pairs = (timed.where("page = 'b'").join(seen, F.expr(
@@ -214,7 +221,8 @@ twice = events().select(F.col("user").alias("seer"), F.col("at").alias("again"),
 twice = twice.withWatermark("again", "1 minute").where("later % 3 = 0")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 """
-NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "best", "lists", "paired", "same")
+NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "best", "lists", "paired", "same",
+         "sessions", "pauses", "of_once")  # fmt: skip
 
 DUPLICATES = """
 timed = events().withWatermark("at", "10 seconds")
@@ -539,6 +547,7 @@ named("aggregate", events().groupBy("user").agg(F.mode("page")), mode="update")
 named("listed", events().groupBy("user").agg(F.max(F.array("page"))), mode="update")
 named("sliding", timed.dropDuplicates(["user", "at"]).groupBy(F.window("at", "1 minute", "20 seconds")).count())
 named("marked", events().dropDuplicates(["user", "at"]).withWatermark("at", "1 second").groupBy("at").count())
+named("sessions", timed.groupBy(F.session_window("at", "1 minute"), "user").count(), mode="complete")
 named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
@@ -571,6 +580,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "listed": "max(array(page)) of list<element: string>; allowed: a number",
         "sliding": "Expand stands between dropDuplicates and groupBy().agg(): a window that slides",
         "marked": "EventTimeWatermark stands between dropDuplicates and groupBy().agg(): call withWatermark before",
+        "sessions": "session_window is taken over in the mode append, not in complete",
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",

@@ -40,7 +40,9 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": uuid.uuid4().hex, "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": self.endpoint,
         }  # fmt: skip
-        (folder / "buckets" / BUCKET).mkdir(parents=True)
+        self.files = folder / "buckets"
+        """A folder for each bucket, and in it a file for each object, by its key."""
+        (self.files / BUCKET).mkdir(parents=True)
         (folder / "attributes").mkdir()
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -90,7 +90,8 @@ CALLS: Mapping[str, str] = {
     "collect_list(name)": "collect_list(name)",
     "collect_set(day)": "collect_set(day)",
 }
-# Result columns whose last digits depend on the order of the tuples.
+# Result columns whose last digits depend on the order of the tuples. Eleven are shown: half the difference of two prices has
+# as many, and would be rounded up or down if fewer were.
 _ROUNDED = {f"a{place}" for place, call in enumerate(CALLS) if call.startswith(("stddev", "var"))}
 # Batch -> its rows, each as texts, sorted; batches without rows are left out.
 Batches = dict[int, list[list[str]]]
@@ -100,7 +101,7 @@ Batches = dict[int, list[list[str]]]
 class Case:
     """A query in one of Spark's modes. groups: the columns of its groups, key first as ours needs it.
 
-    window: size and slide, whose bounds ours gets as columns. options: of our operator.
+    window: size and slide, whose bounds ours gets as columns. options: of our operator. gap: Spark's, of session_window().
     """
 
     mode: str
@@ -109,16 +110,17 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     keys: int = 1
     watermark: bool = True
+    gap: str = ""
 
     @property
     def operator(self) -> dict[str, Any]:
         emits = {"append": "closed", "update": "updates", "complete": "all"}
         calls = {f"a{place}": call for place, call in enumerate(CALLS)}
         options = {"aggregates": calls, "emit": emits[self.mode], "nan": "keep", **self.options}
-        if "size" not in self.options:
+        if not {"size", "time"} & set(self.options):
             options["groupBy"] = list(self.groups[self.keys :])
         grouping = {"policy": "mixed", "key": list(self.groups[: self.keys])}
-        run = "window-aggregate" if {"closes", "size"} & set(self.options) else "aggregate"
+        run = "session-window" if self.gap else "window-aggregate" if {"closes", "size"} & set(self.options) else "aggregate"
         return {"name": "own", "inputs": ["s"], "grouping": grouping, "run": run, "with": options}
 
 
@@ -132,6 +134,12 @@ def _cases() -> dict[str, Case]:
         made[f"windows made here, {mode}"] = Case(mode, ("user", *bounds), None, {"time": "at", "size": "10s", "slide": "4s"})
         made[f"event times, {mode}"] = Case(mode, ("user", "at"), None, {"closes": "at"})
         made[f"event times and days, {mode}"] = Case(mode, ("at", "user", "day"), None, {"closes": "at"})
+    sessions, gap = ("session_start", "session_end"), {"time": "at", "gap": "3s"}
+    made["sessions"] = Case("append", ("user", *sessions), None, gap, gap="'3 seconds'")
+    by_day = gap | {"groupBy": ["day"]}
+    made["sessions of users and days"] = Case("append", ("user", "day", *sessions), None, by_day, gap="'3 seconds'")
+    own = {"time": "at", "gapColumn": "small"}
+    made["sessions with gaps of their own"] = Case("append", ("user", *sessions), None, own, gap="small || ' seconds'")
     for mode in ("update", "complete"):
         made[f"users, {mode}"] = Case(mode, ("user",), watermark=False)
         made[f"users behind a watermark, {mode}"] = Case(mode, ("user",))
@@ -148,6 +156,8 @@ GATING = (
     "windows made here, update",
     "event times, append",
     "event times and days, update",
+    "sessions of users and days",
+    "sessions with gaps of their own",
     "users, complete",
     "many columns, update",
 )
@@ -218,7 +228,7 @@ def below(table: pa.Table, window: tuple[int, int] | None) -> pa.Table:
 
 def as_texts(table: pa.Table) -> list[list[str]]:
     columns = [
-        [f"{value:.9g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
+        [f"{value:.11g}" if name in _ROUNDED and value is not None else _text(value) for value in table[name].to_pylist()]
         for name in table.column_names
     ]
     return sorted(map(list, zip(*columns, strict=True)))
@@ -282,8 +292,9 @@ def _aggregated(rows: DataFrame, case: Case) -> DataFrame:
     if case.watermark:
         rows = rows.withWatermark("at", f"{DELAY} seconds")
     size, slide = case.window or (10, 4)
-    keys = [name for name in case.groups if not name.startswith("window")]
-    windowed = [F.window("at", f"{size} seconds", f"{slide} seconds").alias("w")] if len(keys) < len(case.groups) else []
+    keys = [name for name in case.groups if not name.startswith(("window", "session"))]
+    window = F.session_window("at", F.expr(case.gap)) if case.gap else F.window("at", f"{size} seconds", f"{slide} seconds")
+    windowed = [window.alias("w")] if len(keys) < len(case.groups) else []
     calls = [F.expr(call).alias(f"a{place}") for place, call in enumerate(CALLS.values())]
     bounds = ["w.start", "w.end"] if windowed else []
     return rows.groupBy(*keys, *windowed).agg(*calls).select(*keys, *bounds, *[f"a{place}" for place in range(len(calls))])

@@ -251,7 +251,7 @@ def _sink_problems(topology: Topology) -> Iterator[Problem]:
     written: dict[str, str] = {}
     for index, sink in enumerate(topology.sinks):
         path = f"spec.sinks[{index}]"
-        if sink.format in ("parquet", "json", "delta"):
+        if sink.format in ("parquet", "json", "csv", "delta"):
             yield from _missing_options(path, sink.options, ("path",), f"{sink.format} sink")
             folder = sink.options.get("path", "")
             if folder and folder in written:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 SINKS: Mapping[str, str] = {
     **dict.fromkeys(("iceberg", "hudi"), "write format: delta, or parquet, whose files a job of your own adds to the table"),
+    **{writer: f"format: spark writes it, with options: {{writer: {writer}}}" for writer in ("orc", "avro", "text", "jdbc")},
     **dict.fromkeys(
         ("foreachBatch", "foreach"),
         "format: function calls your function with each batch (options: {run: path/file.py:function})",

@@ -38,6 +38,9 @@ BUILTINS: Mapping[str, Traits] = {
     "window-aggregate": Traits(
         stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and window"
     ),
+    "session-window": Traits(
+        stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and session"
+    ),
     "window-join": Traits(
         stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="tuples of several inputs near in time"
     ),

@@ -150,6 +150,16 @@ class WindowAggregateOptions(OperatorOptions, total=False):
     allowedLateness: str | float
 
 
+class SessionWindowOptions(OperatorOptions, total=False):
+    aggregates: Required[Mapping[str, str]]
+    time: Required[str]
+    gap: str | float
+    gapColumn: str
+    groupBy: Sequence[str]
+    emit: Literal["closed"]
+    nan: Nan
+
+
 class WindowJoinOptions(OperatorOptions, total=False):
     time: Required[str | Mapping[str, str]]
     size: str | float
@@ -168,12 +178,16 @@ class ProcessorOptions(OperatorOptions, total=False):
     args: JsonMap
 
 
-class FileSinkOptions(TypedDict, total=False):
+class DeltaSinkOptions(TypedDict, total=False):
+    partitionBy: str
+
+
+class FileSinkOptions(DeltaSinkOptions, total=False):
     filePerTask: bool
 
 
-class DeltaSinkOptions(TypedDict, total=False):
-    partitionBy: str
+class CsvSinkOptions(FileSinkOptions, total=False):
+    header: bool
 
 
 class ConsoleSinkOptions(TypedDict, total=False):

@@ -11,6 +11,7 @@ from streamtopology.builder.options import (
     AggregateOptions,
     ConsoleSinkOptions,
     CountOptions,
+    CsvSinkOptions,
     CsvSourceOptions,
     Ddl,
     DeduplicateOptions,
@@ -28,6 +29,7 @@ from streamtopology.builder.options import (
     ProcessorOptions,
     QuantilesOptions,
     Scalar,
+    SessionWindowOptions,
     SourceOptions,
     TextSourceOptions,
     TopKOptions,
@@ -125,6 +127,10 @@ class Stream:
         """Aggregates per key and window of event time."""
         return self._built_in(name, "window-aggregate", options)
 
+    def session_window(self, name: str, **options: Unpack[SessionWindowOptions]) -> OperatorStream:
+        """Aggregates per key and session of event time, which ends with a pause."""
+        return self._built_in(name, "session-window", options)
+
     def window_join(self, name: str, **options: Unpack[WindowJoinOptions]) -> OperatorStream:
         """Tuples of several inputs that are near in time."""
         return self._built_in(name, "window-join", options)
@@ -220,6 +226,10 @@ class SinkWriter:
         """A folder of files with a JSON object in each line, or `s3://BUCKET/PREFIX`."""
         self._sink(name, "json", {"path": path, **options})
 
+    def csv(self, name: str, path: str | Path, **options: Unpack[CsvSinkOptions]) -> None:
+        """A folder of csv files, or `s3://BUCKET/PREFIX`."""
+        self._sink(name, "csv", {"path": path, **options})
+
     def delta(self, name: str, path: str | Path, **options: Unpack[DeltaSinkOptions]) -> None:
         """A table of Delta Lake."""
         self._sink(name, "delta", {"path": path, **options})
@@ -235,6 +245,10 @@ class SinkWriter:
     def function(self, name: str, run: OwnCode, **options: Unpack[FunctionSinkOptions]) -> None:
         """A function of yours, called with the rows and the number of each batch, as for Spark's `foreachBatch`."""
         self._sink(name, "function", {"run": run_of(run, self.flow.folder), **options})
+
+    def spark(self, name: str, writer: str, options: Mapping[str, Scalar] = NONE) -> None:
+        """Any writer of Spark: `orc`, `avro`, `jdbc`, with its own options."""
+        self._sink(name, "spark", {"writer": writer, **options})
 
     def kafka(self, name: str, servers: str, topic: str, settings: Mapping[str, Scalar] = NONE) -> None:
         """A topic of Kafka. `settings`: of its client."""

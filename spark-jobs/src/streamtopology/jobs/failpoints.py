@@ -7,7 +7,7 @@ Off unless the environment says otherwise:
     STREAMTOPOLOGY_CRASH_AT=commit.written:3@/x/y   once only: the file is made before the death, and none dies where it is
 
 It dies by SIGKILL, as from outside: nothing is flushed, nothing is cleaned up. Every point is hit by a test
-(tests/jobs/test_crash_points.py, tests/jobs/test_kafka.py).
+(tests/jobs/test_crash_points.py, tests/jobs/test_kafka.py, tests/jobs/test_partitioned_sinks.py).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ POINTS: Mapping[str, str] = {
     "file.drafted": "a record's or snapshot's draft is complete and has no name yet",
     "file.linked": "a record or snapshot has its name, its draft is still there",
     "sink.publishing": "a sink is about to be given a committed batch",
+    "sink.placing": "one of a batch's files is in place, and others are not yet",
     "sink.placed": "a folder sink's file is in place, and its manifest does not know it",
     "sink.published": "a sink has a batch, others may not have it yet",
     "kafka.sent": "a transaction holds the rows and not yet the batch's number",

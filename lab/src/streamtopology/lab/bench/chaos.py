@@ -63,7 +63,7 @@ KILLS_OF_OPERATED = {
 }
 
 CHANGES = ("resize", "reroute", "scale")
-DRIVER_POINTS = [point for point in POINTS if not point.startswith(("kafka.", "sink.placed", "garbage.", "snapshot."))]
+DRIVER_POINTS = [point for point in POINTS if not point.startswith(("kafka.", "sink.plac", "garbage.", "snapshot."))]
 
 
 @dataclass(frozen=True)

@@ -177,9 +177,9 @@ def _sources() -> Iterable[Schema]:
 
 
 def _sinks() -> Iterable[Schema]:
-    writes = "(s.format in ['parquet', 'json', 'delta'])"
+    writes = "(s.format in ['parquet', 'json', 'csv', 'delta'])"
     path = "string(s.options.path)"
-    other = "t.name != s.name && t.format in ['parquet', 'json', 'delta'] && 'options' in t && 'path' in t.options"
+    other = "t.name != s.name && t.format in ['parquet', 'json', 'csv', 'delta'] && 'options' in t && 'path' in t.options"
     shared = f"variables.sinks.exists(t, {other} && t.options.path == s.options.path)"
     twice = f"{writes} && 'path' in {_OPTIONS} && {shared}"
     return [

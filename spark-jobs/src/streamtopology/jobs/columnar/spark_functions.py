@@ -20,6 +20,7 @@ IN_DUCKDB: Mapping[str, str] = {
     "named_struct": "{'a': a}",
     "nvl": "coalesce(a, b)",
     "rlike": "regexp_matches(s, 'pattern')",
+    "session_window": "an operator with run: session-window",
     "size": "len(l)",
     "substring_index": "split_part(s, ',', 1)",
     "to_date": "CAST(strptime(s, '%Y-%m-%d') AS DATE)",

@@ -260,3 +260,25 @@ def _before(value: Any, name: np.ndarray, other_value: Any, other_name: np.ndarr
         if name[w] != other_name[w]:
             return name[w] < other_name[w]
     return False
+
+
+@nb.njit(cache=True, nogil=True)
+def sessions(
+    groups: np.ndarray, starts: np.ndarray, ends: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Join spans of time of one group that overlap or touch, in `order`, which is by group, then by start; all are int64.
+
+    Returns, for each span, the number of its session; for each session, the span that begins it, and its end.
+    """
+    session = np.empty(order.shape[0], np.int64)
+    firsts, closes = np.empty(order.shape[0], np.int64), np.empty(order.shape[0], np.int64)
+    found = 0
+    for i in range(order.shape[0]):
+        span = order[i]
+        if i == 0 or groups[span] != groups[order[i - 1]] or starts[span] > closes[found - 1]:
+            firsts[found], closes[found] = span, ends[span]
+            found += 1
+        elif ends[span] > closes[found - 1]:
+            closes[found - 1] = ends[span]
+        session[span] = found - 1
+    return session, firsts[:found], closes[:found]

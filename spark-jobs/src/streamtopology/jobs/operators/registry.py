@@ -14,6 +14,7 @@ from streamtopology.jobs.operators.count import Count
 from streamtopology.jobs.operators.deduplicate import Deduplicate
 from streamtopology.jobs.operators.enrich import Enrich
 from streamtopology.jobs.operators.quantiles import Quantiles
+from streamtopology.jobs.operators.session_window import SessionWindow
 from streamtopology.jobs.operators.sql import Filter, Map
 from streamtopology.jobs.operators.top_k import TopK
 from streamtopology.jobs.operators.window_aggregate import WindowAggregate
@@ -29,6 +30,7 @@ BUILTINS: Mapping[str, type[Operator]] = {
     "filter": Filter,
     "enrich": Enrich,
     "window-aggregate": WindowAggregate,
+    "session-window": SessionWindow,
     "window-join": WindowJoin,
     "deduplicate": Deduplicate,
 }

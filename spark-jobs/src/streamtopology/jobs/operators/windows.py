@@ -52,6 +52,11 @@ def watermark_micros(batch: BatchInfo) -> int | None:
     return None if batch.watermark is None else round(batch.watermark * 1e6)
 
 
+def in_whole_milliseconds(watermark: int | None) -> int | None:
+    """The watermark (microseconds) as Spark counts it."""
+    return watermark if watermark in (None, EVERYTHING_CLOSED) else watermark // 1000 * 1000
+
+
 def closed_micros(batch: BatchInfo, lateness: int) -> int | None:
     """The time (microseconds) up to which windows take no more tuples: `lateness` after earlier batches closed them.
 
@@ -128,7 +133,7 @@ class Windows:
 class ClosingColumn:
     """A column of groups: the time at which a group is over. A group that has NULL there is over when the input ends.
 
-    As in Spark, whose queries are run by it, the watermark counts in whole milliseconds.
+    As in Spark, whose queries are run by it, the watermark is `in_whole_milliseconds`.
     """
 
     name: str
@@ -151,7 +156,7 @@ class ClosingColumn:
 
     def until(self, watermark: int | None) -> int | None:
         """The time up to which groups close at this watermark (None: none will close yet)."""
-        return watermark if watermark in (None, EVERYTHING_CLOSED) else watermark // 1000 * 1000
+        return in_whole_milliseconds(watermark)
 
     def open_at(self, rows: Rows, closed: int | None) -> tuple[np.ndarray, np.ndarray]:
         """(int64[m] places of the tuples whose groups close after `closed`, int64[m] the times at which these do)."""

@@ -31,19 +31,23 @@ _BOXED = "boxed"
 # The fields of a struct of which the one with the greatest or least `by` is kept.
 _BY, _VALUE = "by", "value"
 _TIME = "time"
+# The columns of our operator's rows that have the bounds of a session.
+_SESSION = ("session_start", "session_end")
 
 
 @dataclass(frozen=True)
 class _Group:
     """A column of the group, or a window: its expression, and the columns that it becomes, the one that closes it last.
 
-    is_nested: the column is a text in the place of an array or a struct, of which the first one is kept.
+    is_nested: the column is a text in the place of an array or a struct, of which the first one is kept. is_session: it is a
+    session window, and becomes the time of a row and its gap.
     """
 
     expression: Node
     names: tuple[str, ...]
     closes: bool
     is_nested: bool = False
+    is_session: bool = False
 
     @property
     def is_window(self) -> bool:
@@ -59,13 +63,15 @@ class _Group:
         whole = catalyst.column(self.expression, rows.sparkSession)
         if self.is_nested:
             return {self.names[0]: text_of(whole, rows.select(whole).schema[0].dataType), self.kept: whole}
-        return dict(zip(self.names, [whole["start"], whole["end"]] if self.is_window else [whole], strict=True))
+        bounds = [whole["start"], whole["end"] - whole["start"] if self.is_session else whole["end"]] if self.is_window else []
+        return dict(zip(self.names, bounds or [whole], strict=True))
 
     def of(self, rows: DataFrame) -> Column:
         """The column or window, of the operator's rows."""
         if not self.is_window:
             return rows[self.kept if self.is_nested else self.names[0]]
-        return F.struct(*[rows[name].alias(part) for name, part in zip(self.names, ("start", "end"), strict=True)])
+        bounds = _SESSION if self.is_session else self.names
+        return F.struct(*[rows[name].alias(part) for name, part in zip(bounds, ("start", "end"), strict=True)])
 
 
 @dataclass
@@ -149,7 +155,7 @@ def _part_of_struct(function: Node) -> str | None:
 def part_of(node: Node, spark: SparkSession, output_mode: str, chain: Chain | None = None) -> Part:
     """The part that a node `Aggregate` becomes, behind the operators of a chain, if there is one. Raises NotCut."""
     if chain is None:
-        child = node.child()
+        child = _with_every_time(node.child())
         found = watermark_below(child, list(catalyst.elements(child.output())), spark)
         time = [] if found is None else [catalyst.column(found.attribute, spark).alias(_TIME)]
         chain = Chain((), child, time, found and replace(found, column=_TIME))
@@ -164,16 +170,20 @@ def part_of(node: Node, spark: SparkSession, output_mode: str, chain: Chain | No
     made = [*(chain.of_passing(column).alias(name) for name, column in columns.items()), *chain.columns]
     texts = calls.texts | {group.kept: f"first({group.kept})" for group in groups if group.is_nested}
     options: dict[str, Any] = {"aggregates": texts or {"result_0": "count()"}, "nan": "keep"}
-    names = [name for group in groups for name in group.names]
+    closing = next((group for group in groups if group.closes), None)
+    if closing is not None and chain.watermark is None:
+        raise NotCut("the column of its watermark is not among the rows that it groups; keep it in the select")
+    session = _session_of(groups, output_mode)
+    names = [name for group in groups if group is not session for name in group.names]
     keys = [name for group in groups if not group.is_window and not group.closes for name in group.names] or names[:1]
     if others := [name for name in names if name not in keys]:
         options["groupBy"] = others
-    closing = next((group for group in groups if group.closes), None)
-    if closing is not None:
-        if chain.watermark is None:
-            raise NotCut("the column of its watermark is not among the rows that it groups; keep it in the select")
+    run = "aggregate" if closing is None else "window-aggregate" if session is None else "session-window"
+    if session is not None:
+        options |= dict(zip(("time", "gapColumn"), session.names, strict=True))
+    elif closing is not None:
         options["closes"] = closing.names[-1]
-    if closing is not None or output_mode != "update":
+    if run != "aggregate" or output_mode != "update":
         options["emit"] = _EMITS[output_mode]
 
     def stand_in(rows: DataFrame) -> Node:
@@ -181,7 +191,7 @@ def part_of(node: Node, spark: SparkSession, output_mode: str, chain: Chain | No
         return catalyst.project(spark, shown, catalyst.plan_of(rows))
 
     below = RowsBelow(rows_below.select(*made), chain.watermark)
-    step = Step("aggregate", "aggregate" if closing is None else "window-aggregate", options, tuple(keys))
+    step = Step("aggregate", run, options, tuple(keys))
     return Part((*chain.steps, step), (below,), stand_in, _words(groups, calls))
 
 
@@ -197,13 +207,40 @@ def _words(groups: list[_Group], calls: _Calls) -> dict[str, str]:
 
 def _group(expression: Node, number: int) -> _Group:
     is_column = catalyst.kind(expression) == "AttributeReference"
-    if is_column and catalyst.is_session(expression):
-        raise NotCut("session_window is not taken over yet")
     closes = is_column and catalyst.has_watermark(expression)
+    if is_column and catalyst.is_session(expression):
+        return _Group(expression, (f"group_{number}_start", f"group_{number}_gap"), closes, is_session=True)
     if is_column and catalyst.is_window(expression):
         return _Group(expression, (f"group_{number}_start", f"group_{number}_end"), closes)
     is_nested = catalyst.kind(expression.dataType()) in ("ArrayType", "StructType")
     return _Group(expression, (f"group_{number}",), closes, is_nested)
+
+
+def _session_of(groups: list[_Group], output_mode: str) -> _Group | None:
+    """The session window by which it groups, if it does. Raises NotCut."""
+    session = next((group for group in groups if group.is_session), None)
+    if session is None:
+        return None
+    others = [group for group in groups if group is not session]
+    if output_mode != "append":
+        raise NotCut(f"session_window is taken over in the mode append, not in {output_mode}")
+    if not session.closes:
+        raise NotCut("session_window is of a time that no watermark follows")
+    if not others or any(group.closes for group in others):
+        raise NotCut("session_window is taken over with further columns in groupBy, none of them the time of its watermark")
+    return session
+
+
+def _with_every_time(plan: Node) -> Node:
+    """The plan without the filter that `session_window()` puts on its rows: what that drops still moves Spark's watermark.
+
+    The operator leaves out the same: rows without a time, and those whose gap is not positive.
+    """
+    if catalyst.kind(plan) != "Filter" or catalyst.kind(plan.child()) != "Project":
+        return plan
+    made = [each for each in catalyst.elements(plan.child().projectList()) if catalyst.kind(each) == "Alias"]
+    of_sessions = any(catalyst.is_session(each) and catalyst.kind(each.child()) == "CreateNamedStruct" for each in made)
+    return plan.child() if of_sessions else plan
 
 
 def _meet(expression: Node, groups: list[_Group], calls: _Calls) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from py4j.java_gateway import is_instance_of
@@ -232,28 +232,6 @@ def check_streaming(frame: DataFrame, output_mode: str) -> None:
 def interval_seconds(spark: SparkSession, text: str) -> float:
     """The seconds of a trigger's processingTime, by Spark's own rules."""
     return _jvm(spark).org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs() / 1000
-
-
-def stream_sink(
-    frame: DataFrame, format: str, options: Mapping[str, str], partition_by: Sequence[str], output_mode: str
-) -> Any:
-    """Spark's own sink of a stream of such rows, for `add_batch`. Raises Spark's error if the format has none in this mode."""
-    spark = frame.sparkSession
-    jvm = _jvm(spark)
-    given = jvm.java.util.HashMap()
-    for name, value in options.items():
-        given.put(name, value)
-    none = _none(spark)
-    source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
-        cast(Any, spark)._jsparkSession, format, _sequence(spark, ()), none, _sequence(spark, partition_by), none,
-        jvm.PythonUtils.toScalaMap(given), none, none,
-    )  # fmt: skip
-    return source.createSink(_mode(spark, output_mode), cast(Any, frame)._jdf.schema())
-
-
-def add_batch(sink: Any, batch: int, frame: DataFrame) -> None:
-    """Write a batch. A sink of files leaves out a batch that it has."""
-    sink.addBatch(batch, cast(Any, frame)._jdf)
 
 
 def _mode(spark: SparkSession, output_mode: str) -> Any:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamtopology.jobs.scripts import catalyst
+from streamtopology.jobs.connectors.sinks.spark_writer import batch_writer
 from streamtopology.jobs.scripts.lifted import WriterSettings
 
 Output = Callable[[DataFrame, int], object]
@@ -39,17 +38,7 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
         return _Console(asked)
     if format_ == "memory":
         return _Memory(asked, rows)
-    try:
-        sink = catalyst.stream_sink(rows, format_, options, asked.partition_by, asked.output_mode)
-    except UnsupportedOperationException:
-        return lambda frame, batch: _written(frame, format_, asked)
-    return lambda frame, batch: catalyst.add_batch(sink, batch, frame)
-
-
-def _written(frame: DataFrame, format_: str, asked: WriterSettings) -> None:
-    options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
-    writer = frame.write.format(format_).mode("append").options(**options)
-    (writer.partitionBy(*asked.partition_by) if asked.partition_by else writer).save()
+    return batch_writer(rows, format_, options, asked.partition_by, asked.output_mode)
 
 
 class _EachRow:

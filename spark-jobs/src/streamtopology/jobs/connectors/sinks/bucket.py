@@ -1,13 +1,13 @@
 """Sinks in a bucket: what a folder has (`folder.py`), as objects.
 
-A batch is one object, so that readers see all of it or nothing.
+A batch is one object, so that readers see all of it or nothing; with `partitionBy` it is one for each partition.
 """
 
 from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -20,21 +20,26 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     KEPT_ENTRIES,
     MANIFEST,
     OWNER,
+    PLACING,
     batch_name,
     entry_name,
     entry_text,
     is_another,
-    is_batch,
     is_by,
+    is_data,
     is_in_manifest,
     owner_text,
+    partitions_in,
+    placing_text,
     refuse_another,
     refuse_other_rows,
+    unentered_files,
     unknown_batch,
 )
+from streamtopology.jobs.connectors.sinks.partitions import divided
 from streamtopology.jobs.failpoints import passing
 
-_SUFFIXES = (".parquet", ".jsonl")
+_SUFFIXES = (".parquet", ".jsonl", ".csv")
 # Entries that are deleted with one request, each time after as many batches.
 _FORGOTTEN_AT_ONCE = 100
 
@@ -53,15 +58,22 @@ class BucketSink:
     """
 
     def __init__(
-        self, bucket: Bucket, suffix: str, write: Callable[[pa.Table, Path], None], writer: Writer, name: str = ""
+        self,
+        bucket: Bucket,
+        suffix: str,
+        write: Callable[[pa.Table, Path], None],
+        writer: Writer,
+        name: str = "",
+        by: Sequence[str] = (),
     ) -> None:
         self._bucket = bucket
         self._suffix = suffix
         self._write = write
         self._writer = writer
         self._name = name
+        self._by = by
         self._was_ours = self._take_place()
-        self._unknown = set() if self._was_ours else set(filter(is_batch, bucket.list("")))
+        self._unknown = set() if self._was_ours else {path for path in bucket.list("") if is_data(path, by)}
         self._entered = set(_entered(bucket.list(MANIFEST)))
         self._newest = max(self._entered, default=-1)
         self._is_first = True
@@ -75,11 +87,12 @@ class BucketSink:
         self._take_place()  # it may have been deleted meanwhile
         table = staged_table(files)
         rows = 0 if table is None else table.num_rows
-        if table is not None and rows:
-            self._place(batch, table)
+        tables = self._tables(batch, table) if table is not None and rows else {}
         if self._is_first:
-            self._remove_unentered(batch, but_for=f"{batch_name(batch)}{self._suffix}" if rows else None)
+            self._remove_unentered(batch, but_for=tables)
             self._is_first = False
+        if tables:
+            self._place(batch, tables)
         passing("sink.placed")
         self._bucket.put(entry_name(batch), entry_text(batch, rows, end).encode())
         self._newest = batch
@@ -93,13 +106,18 @@ class BucketSink:
     def _take_place(self) -> bool:
         """Become the owner; True if this sink is it already. Raises SinkError if another is."""
         owner = self._bucket.find(OWNER)
-        if owner is None and not self._bucket.create(OWNER, owner_text(self._writer, self._name).encode()):
+        if owner is None and not self._bucket.create(OWNER, owner_text(self._writer, self._name, self._by).encode()):
             owner = self._bucket.read(OWNER)
         if owner is not None:
-            refuse_another(self._bucket.uri, owner, self._writer, self._name)
+            refuse_another(self._bucket.uri, owner, self._writer, self._name, self._by)
         return owner is not None
 
-    def _remove_unentered(self, batch: int, but_for: str | None) -> None:
+    def _tables(self, batch: int, table: pa.Table) -> dict[str, pa.Table]:
+        """The rows of each object, by its name."""
+        name = f"{batch_name(batch)}{self._suffix}"
+        return {f"{folder}/{name}": rows for folder, rows in divided(table, self._by).items()} if self._by else {name: table}
+
+    def _remove_unentered(self, batch: int, but_for: Container[str]) -> None:
         """Delete what a run left that died before a batch's entry: of another format, or of rows that are elsewhere now.
 
         These are those of the batch before, which was exported then, and of this one if the checkpoint went back since.
@@ -110,17 +128,28 @@ class BucketSink:
         if not self._was_ours:
             return
         newest = max(_entered(self._bucket.list(MANIFEST)), default=-1)
-        unentered = range(max(newest + 1, batch - self._was_ours), batch + 1)
-        left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
-        self._bucket.delete_all([path for path in left if path != but_for and self._bucket.exists(path)])
+        if self._by:
+            placing = self._bucket.find(PLACING) if newest < batch else None
+            left = unentered_files(self._bucket.uri, placing, newest, self._by)
+        else:
+            unentered = range(max(newest + 1, batch - self._was_ours), batch + 1)
+            left = [f"{batch_name(number)}{suffix}" for number in unentered for suffix in _SUFFIXES]
+        self._bucket.delete_all([path for path in left if path not in but_for and self._bucket.exists(path)])
 
-    def _place(self, batch: int, table: pa.Table) -> None:
+    def _place(self, batch: int, tables: Mapping[str, pa.Table]) -> None:
+        if self._by:
+            self._bucket.put(PLACING, placing_text(batch, list(tables)).encode())
+        for number, (name, table) in enumerate(tables.items()):
+            if number:
+                passing("sink.placing")
+            self._put(name, table)
+
+    def _put(self, name: str, table: pa.Table) -> None:
         with (
             self._draft(table) as draft,
             mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as content,
             memoryview(content) as data,
         ):
-            name = f"{batch_name(batch)}{self._suffix}"
             if name in self._unknown and self._bucket.find(name) != bytes(data):
                 raise unknown_batch(self._bucket.where(name))
             self._bucket.put(name, data)
@@ -157,15 +186,15 @@ def written_to(bucket: Bucket, writer: Writer) -> WrittenOutput | None:
     owner = bucket.find(OWNER)
     if owner is None or not is_by(bucket.uri, owner, writer):
         return None
-    paths = bucket.list("")
-    batches = [path for path in paths if is_batch(path) and path.endswith(_SUFFIXES)]
+    paths, by = bucket.list(""), partitions_in(bucket.uri, owner)
+    batches = [path for path in paths if is_data(path, by) and path.endswith(_SUFFIXES)]
     entries = [path for path in paths if is_in_manifest(path) and path != OWNER]
 
     def delete() -> None:
         bucket.delete_all([*batches, *entries])
         bucket.delete(OWNER)  # last, in a request of its own: what is cut short is still its writer's, and can be repeated
 
-    return WrittenOutput(bucket.uri, len(batches), delete)
+    return WrittenOutput(bucket.uri, len({PurePosixPath(path).name for path in batches}), delete)
 
 
 def _entered(paths: Iterable[str]) -> Iterable[int]:

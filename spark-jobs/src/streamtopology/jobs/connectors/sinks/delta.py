@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
 from streamtopology.jobs.connectors.sinks.delta_types import columns, differences, stored_schema
 from streamtopology.jobs.connectors.sinks.folder import without_dictionaries
+from streamtopology.jobs.connectors.sinks.partitions import partition_columns, refused_partitions
 from streamtopology.jobs.connectors.sources.descriptors import local_path
 
 if TYPE_CHECKING:
@@ -36,14 +37,10 @@ _COLOURS = re.compile(r"\x1b\[\d*m")
 _BACKTRACE = re.compile(r"\d+: ")
 
 
-def partitions(sink: topology.Sink) -> list[str]:
-    """The columns of the option `partitionBy`."""
-    return [name.strip() for name in sink.options.get("partitionBy", "").split(",") if name.strip()]
-
-
 def refusals(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
     """Sentences on rows of `schema` that the sink's table cannot take. One that cannot be asked is left to the start."""
-    yield from columns(schema, partitions(sink))
+    yield from columns(schema)
+    yield from refused_partitions(schema, partition_columns(sink))
     with suppress(SinkError):
         place = DeltaPlace(sink)
         table = place.table()
@@ -86,14 +83,14 @@ class DeltaPlace:
                 self._uri,
                 Schema.from_arrow(stored_schema(schema)),
                 mode="ignore",
-                partition_by=partitions(self._sink),
+                partition_by=partition_columns(self._sink),
                 storage_options=self._options,
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
 
     def differences(self, table: DeltaTable, rows: pa.Schema) -> Iterator[str]:
         """Sentences on what a table has otherwise than the sink and its rows."""
-        given, there = partitions(self._sink), table.metadata().partition_columns
+        given, there = partition_columns(self._sink), table.metadata().partition_columns
         if given and given != there:
             by = f"is partitioned by {', '.join(there)}" if there else "has no partitions"
             yield f"partitionBy is {', '.join(given)}, and the table {by}; leave it out, or name another table"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -40,20 +40,13 @@ def refuses(kind: pa.DataType) -> str | None:
     return None if has else f"Delta has no such type; {_CAST}"
 
 
-def columns(schema: pa.Schema, partitions: Sequence[str]) -> Iterator[str]:
-    """Sentences on columns that no table can have, and on partitions that rows of `schema` cannot have."""
+def columns(schema: pa.Schema) -> Iterator[str]:
+    """Sentences on columns that no table can have."""
     for name in names_twice(schema.names):
         yield f"cannot write two columns of the name {name!r}; rename one"
     for name in schema.names:
         if found := sorted(_NOT_IN_NAMES & {*name}):
             yield f"cannot write column {name!r}: names of Delta have no {found[0]!r}; rename it"
-    for name in partitions:
-        if name not in schema.names:
-            yield f"cannot partition by {name!r}, which is no column; partitionBy can name {', '.join(schema.names)}"
-        elif pa.types.is_nested(schema.field(name).type) or any(is_of(schema.field(name).type) for is_of in _BYTES):
-            yield f"cannot partition by column {name!r} of type {schema.field(name).type}; name one of numbers, texts or times"
-    if len(schema) and {*schema.names} <= {*partitions}:
-        yield "cannot partition by all columns: the files would have none; leave one out of partitionBy"
 
 
 def stored(kind: pa.DataType) -> pa.DataType:

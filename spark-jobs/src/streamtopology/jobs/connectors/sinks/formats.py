@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamtopology.jobs.columnar.layouts import is_text
+from streamtopology.jobs.columnar.layouts import is_bytes, is_text
 from streamtopology.jobs.columnar.map_entries import lists_of
 from streamtopology.jobs.connectors.sinks import delta_types
+from streamtopology.jobs.connectors.sinks.csv_rows import csv_rows
 from streamtopology.jobs.connectors.sinks.delta import refusals
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, map_names, slices
 from streamtopology.jobs.connectors.sinks.messages import KEY, VALUE, message_columns
+from streamtopology.jobs.connectors.sinks.partitions import check_folders, partition_columns, refused_partitions
 from streamtopology.jobs.connectors.sinks.takes import (
     LISTS,
     PLAIN,
@@ -116,6 +119,23 @@ def _json_refuses(kind: pa.DataType) -> str | None:
     return None if _is_plain(kind) or _is_made_of_parts(kind) else f"there is no JSON for it; {_CAST}"
 
 
+def _csv_refuses(kind: pa.DataType) -> str | None:
+    if is_bytes(kind) or _is_made_of_parts(kind) or not (_is_plain(kind) or pa.types.is_dictionary(kind)):
+        return f"there is no csv for it; {_CAST}"
+    return None
+
+
+def _encode_csv(rows: pa.RecordBatch) -> None:
+    for part in slices(rows):
+        csv_rows(part)
+
+
+def _csv_columns(schema: pa.Schema) -> Iterator[str]:
+    if not len(schema):
+        yield "cannot write rows without any column: a csv file would lose their number; emit a column"
+    yield from _twice(schema)
+
+
 def _is_name(kind: pa.DataType) -> bool:
     """True for the types of keys that names of an object can stand for."""
     if pa.types.is_dictionary(kind):
@@ -190,8 +210,22 @@ def _longest_possible(rows: pa.RecordBatch) -> float:
 
 PARQUET = Takes(_parquet_refuses, _encode_parquet, _parquet_columns, _check_parquet)
 JSON = Takes(_json_refuses, _encode_json, _twice, _check_json)
+CSV = Takes(_csv_refuses, _encode_csv, _csv_columns, check_times)
 CONSOLE = Takes(_anything, lambda rows: None, is_checked=lambda kind: False)  # it prints what it cannot spell as its type
 MEMORY = CONSOLE
+
+
+def _in_folders(takes: Takes, sink: topology.Sink) -> Takes:
+    """What files of a format take, if the option `partitionBy` divides them."""
+    by = partition_columns(sink)
+    if not by:
+        return takes
+
+    def columns(schema: pa.Schema) -> Iterator[str]:
+        yield from takes.columns(schema)
+        yield from refused_partitions(schema, by)
+
+    return replace(takes, columns=columns, prove=lambda rows, where: check_folders(rows, by, where))
 
 
 def kafka(sink: topology.Sink, schema: pa.Schema) -> Takes:
@@ -232,17 +266,31 @@ def _message_max_bytes(options: Mapping[str, str]) -> int:
 
 def _function(sink: topology.Sink, schema: pa.Schema) -> Takes:
     """The rows that a function takes: all as Arrow, those of Spark's types as a DataFrame."""
-    return MEMORY if sink.options.get("frame") == "arrow" else Takes(_spark_refuses, lambda rows: None, _twice)
+    return MEMORY if sink.options.get("frame") == "arrow" else Takes(_function_refuses, lambda rows: None, _twice)
+
+
+def _spark(sink: topology.Sink, schema: pa.Schema) -> Takes:
+    """The rows that a writer of Spark gets, as a DataFrame. What the writer does not have, it refuses at the first batch."""
+    by = partition_columns(sink)
+
+    def columns(schema: pa.Schema) -> Iterator[str]:
+        yield from _twice(schema)
+        yield from refused_partitions(schema, by)
+
+    return Takes(_spark_refuses, lambda rows: None, columns)
+
+
+def _function_refuses(kind: pa.DataType) -> str | None:
+    why = _spark_refuses(kind)
+    return why and why.replace(_CAST, "cast it in a map, or take the rows with `frame: arrow`")
 
 
 def _spark_refuses(kind: pa.DataType) -> str | None:
     if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= _SPARKS_DIGITS:
-        return f"Spark has decimals of at most {_SPARKS_DIGITS} digits; cast it in a map, or take the rows with `frame: arrow`"
+        return f"Spark has decimals of at most {_SPARKS_DIGITS} digits; {_CAST}"
     if twice := twice_in_structs(kind):
         return f"{twice}; rename one"
-    if any(is_of(kind) for is_of in _SPARKS):
-        return None
-    return "Spark has no such type; cast it in a map, or take the rows with `frame: arrow`"
+    return None if any(is_of(kind) for is_of in _SPARKS) else f"Spark has no such type; {_CAST}"
 
 
 def _delta(sink: topology.Sink, schema: pa.Schema) -> Takes:
@@ -269,11 +317,13 @@ def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
 
 
 TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
-    "parquet": lambda sink, schema: PARQUET,
-    "json": lambda sink, schema: JSON,
+    "parquet": lambda sink, schema: _in_folders(PARQUET, sink),
+    "json": lambda sink, schema: _in_folders(JSON, sink),
+    "csv": lambda sink, schema: _in_folders(CSV, sink),
     "delta": _delta,
     "console": lambda sink, schema: CONSOLE,
     "memory": lambda sink, schema: MEMORY,
     "function": _function,
+    "spark": _spark,
     "kafka": kafka,
 }

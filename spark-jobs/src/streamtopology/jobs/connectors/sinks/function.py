@@ -14,10 +14,11 @@ from streamtopology.jobs.users_code.line import users_line
 
 Function = Callable[[Any, int], object]
 # What the function gets -> how it is made of a batch's rows.
-FRAMES: dict[str, Callable[[pa.Table], Any]] = {"spark": lambda rows: _spark_frame(rows), "arrow": lambda rows: rows}
+FRAMES: dict[str, Callable[[pa.Table], Any]] = {"spark": lambda rows: spark_frame(rows), "arrow": lambda rows: rows}
 
 
-def _spark_frame(rows: pa.Table) -> Any:
+def spark_frame(rows: pa.Table) -> Any:
+    """The rows as a DataFrame of this process's session."""
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate().createDataFrame(rows)

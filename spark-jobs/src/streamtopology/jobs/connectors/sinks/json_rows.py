@@ -38,20 +38,15 @@ def json_rows(batch: pa.RecordBatch) -> pa.StringArray:
     return _object(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
 
 
-def map_names(column: pa.MapArray) -> pa.Array:
-    """The names that the keys of a map have in its object, all of those in `column.keys`."""
-    return _names(column.keys)
-
-
-def _values(column: pa.Array) -> pa.Array:
-    """JSON text of each value; NULL stays NULL."""
+def json_values(column: pa.Array) -> pa.Array:
+    """JSON of each value, a text; NULL stays NULL."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _values(decoded(column))
+        return json_values(decoded(column))
     if isinstance(kind, pa.UuidType):
         return _one_by_one(column, lambda value: f'"{value}"')
     if isinstance(kind, pa.BaseExtensionType):
-        return _values(column.storage)
+        return json_values(column.storage)
     if pa.types.is_null(kind):
         return column.cast(pa.string())
     if pa.types.is_nested(kind):
@@ -73,6 +68,11 @@ def _values(column: pa.Array) -> pa.Array:
     if any(is_of(kind) for is_of in _AS_NUMBERS):
         return column.cast(pa.string())
     raise pa.ArrowNotImplementedError(f"there is no JSON for {kind}")
+
+
+def map_names(column: pa.MapArray) -> pa.Array:
+    """The names that the keys of a map have in its object, all of those in `column.keys`."""
+    return _names(column.keys)
 
 
 def _nested(column: pa.Array) -> pa.Array:
@@ -98,12 +98,12 @@ def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _or_null(column: pa.Array) -> pa.Array:
-    return pc.fill_null(_values(column), "null")
+    return pc.fill_null(json_values(column), "null")
 
 
 def _names(keys: pa.Array) -> pa.Array:
     """The JSON of each key of a map, a text whatever its type."""
-    texts = _values(keys)
+    texts = json_values(keys)
     return pc.if_else(pc.starts_with(texts, '"'), texts, _quoted(texts))
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, another_batch, staged_table
+from streamtopology.jobs.connectors.sinks.partitions import is_folder_of
 
 MANIFEST_FORMAT = 1
 MANIFEST = "_manifest"
 OWNER = f"{MANIFEST}/owner.json"
+# The newest batch that is divided into partitions, and its files: those of a run that died are known by it.
+PLACING = f"{MANIFEST}/placing.json"
 KEPT_ENTRIES = 1000
 _END = "ends"
-_BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl)?")
-_DRAFT = re.compile(r"\.batch-\d{9,}\.(draft|former)")
-_PART = re.compile(r"part-\d{5,}\.(parquet|jsonl|draft)")
-_IN_MANIFEST = re.compile(rf"{MANIFEST}/\.?(\d{{9,}}|owner)\.json")
+_PARTITIONS = "partitionBy"
+_BATCH = re.compile(r"batch-\d{9,}(\.parquet|\.jsonl|\.csv)?")
+_DRAFT = re.compile(r"\.batch-\d{9,}(-\d{5,})?\.(draft|former)")
+_PART = re.compile(r"part-\d{5,}\.(parquet|jsonl|csv|draft)")
+_IN_MANIFEST = re.compile(rf"{MANIFEST}/\.?(\d{{9,}}|owner|placing)\.json")
 
 
 def batch_name(batch: int) -> str:
@@ -87,9 +91,40 @@ def refuse_other_rows(
             raise another_batch(place, batch)
 
 
-def owner_text(writer: Writer, sink: str) -> str:
-    """The content of the file that says who writes to a place."""
-    return json.dumps({FORMAT: MANIFEST_FORMAT} | _wire(writer) | {"sink": sink})
+def placing_text(batch: int, files: Sequence[str]) -> str:
+    """The content of `PLACING`: files that are about to be put into their places, one after the other."""
+    return json.dumps({"batch": batch, "files": list(files)})
+
+
+def unentered_files(place: str, placing: bytes | None, newest: int, by: Sequence[str]) -> list[str]:
+    """The files of a batch that was being put into its places, and is not the `newest` entered one or before it."""
+    noted = {} if placing is None else _content(place, PLACING, placing)
+    batch, files = noted.get("batch"), noted.get("files")
+    if not isinstance(batch, int) or not isinstance(files, list) or batch <= newest:
+        return []
+    return [path for path in files if isinstance(path, str) and is_data(path, by)]
+
+
+def owner_text(writer: Writer, sink: str, by: Sequence[str]) -> str:
+    """The content of the file that says who writes to a place, and how: `by` names the columns of partitions."""
+    partitions = {_PARTITIONS: list(by)} if by else {}
+    return json.dumps({FORMAT: MANIFEST_FORMAT} | _wire(writer) | {"sink": sink} | partitions)
+
+
+def partitions_in(place: str, owner: str | bytes) -> list[str]:
+    """The columns that a place is partitioned by."""
+    return partitions_of(_content(place, OWNER, owner))
+
+
+def partitions_of(owner: Mapping[str, object]) -> list[str]:
+    found = owner.get(_PARTITIONS)
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def is_data(path: str, by: Sequence[str]) -> bool:
+    """True for the place of a batch's file or folder, where rows are partitioned by these columns, or by none."""
+    folder, _, name = path.rpartition("/")
+    return is_batch(name) and is_folder_of(folder, by)
 
 
 def is_by(place: str, owner: str | bytes, writer: Writer) -> bool:
@@ -97,8 +132,8 @@ def is_by(place: str, owner: str | bytes, writer: Writer) -> bool:
     return _content(place, OWNER, owner).items() >= _wire(writer).items()
 
 
-def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str) -> None:
-    """Raise SinkError if a place has the output of another run or version, or of another sink than `sink`."""
+def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str, by: Sequence[str]) -> None:
+    """Raise SinkError if a place has the output of another run or version, of another sink than `sink`, or in other folders."""
     found = _content(place, OWNER, owner)
     check_format(found, MANIFEST_FORMAT, f"the output in {place}", "name another path, or delete it", SinkError)
     if not found.items() >= _wire(writer).items():
@@ -111,6 +146,18 @@ def refuse_another(place: str, owner: str | bytes, writer: Writer, sink: str) ->
             f"{place} holds the output of sink {named!r} of topology {writer.topology!r}; this is its sink {sink!r}: name "
             "another path, give the sink its former name, or delete it"
         )
+    if why := other_folders(place, partitions_of(found), by):
+        raise SinkError(f"sink {sink!r}: {why}")
+
+
+def other_folders(place: str, there: Sequence[str], by: Sequence[str]) -> str | None:
+    """A sentence if rows by these columns would lie in other folders than the rows that are there; None if not."""
+    if list(there) == list(by):
+        return None
+    names = f"partitioned by {', '.join(there)}" if there else "not partitioned"
+    wanted = f"is {', '.join(by)}" if by else "is not set"
+    remedy = "readers take one layout; set partitionBy as before, or name another path"
+    return f"partitionBy {wanted}, and {place} is {names}: {remedy}"
 
 
 def _content(place: str, name: str, text: str | bytes) -> dict[str, object]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -20,6 +22,7 @@ from streamtopology.jobs.connectors.sinks.delta import DeltaSink
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
     entry_of,
+    write_csv,
     write_json_lines,
     write_parquet,
     written_by,
@@ -27,10 +30,14 @@ from streamtopology.jobs.connectors.sinks.folder import (
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
+from streamtopology.jobs.connectors.sinks.partitions import partition_columns
+from streamtopology.jobs.connectors.sinks.spark_writer import WRITER as SPARK_WRITER
+from streamtopology.jobs.connectors.sinks.spark_writer import SparkSink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.users_code.modules import LoadError
+from streamtopology.jobs.variables import MissingVariable, with_variables
 from streamtopology.topology import Problem, did_you_mean
 from streamtopology.topology.parsing import BUCKET_PATTERN
 
@@ -38,7 +45,9 @@ if TYPE_CHECKING:
     from streamtopology import topology
 
 BUCKET_SCHEME = "s3://"
-_DELTA = "delta"
+_DELTA, _SPARK = "delta", "spark"
+# Formats whose rows at a `path` are not files and entries of ours.
+_OF_OTHERS = (_DELTA, _SPARK)
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,17 @@ class _Opening:
 
 @dataclass(frozen=True)
 class _Format:
-    """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function."""
+    """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function.
+
+    passes_all: other options are not ours; variables in them have values in the environment.
+    """
 
     options: Mapping[str, Callable[[str], str | None]]
     required: tuple[str, ...]
     open: Callable[[topology.Sink, _Opening], BatchSink]
     passes_kafka_settings: bool = False
     runs: bool = False
+    passes_all: bool = False
 
 
 def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
@@ -83,6 +96,11 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             wrong = format_.options[name](str(value))
             if wrong:
                 add(name, f"option {name} {wrong}, not {value!r}")
+        elif format_.passes_all:
+            try:
+                with_variables(name, str(value), os.environ, "the driver")
+            except MissingVariable as missing:
+                add(name, str(missing))
         elif format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX):
             if refusal := set_by_us(name, SET_BY_SINKS):
                 add(name, refusal)
@@ -94,6 +112,8 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
         add("path", "format delta needs the package deltalake; install streamtopology[delta]")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
+    elif "partitionBy" in sink.options and _is_true(sink, "filePerTask"):
+        add("filePerTask", "with partitionBy a batch is a file for each partition, whatever task has its rows; leave it out")
     if format_.runs and not problems:
         try:
             _function_of(sink, base_dir)
@@ -131,6 +151,8 @@ def destination(sink: topology.Sink) -> str:
     """The place that has a sink's rows, as a user looks for it."""
     if is_in_bucket(sink):
         return sink.options["path"]
+    if sink.format == _SPARK:
+        return f"writer {sink.options[SPARK_WRITER]} of Spark"
     if "path" in sink.options:
         return local_path(sink.options["path"])
     if "topic" in sink.options:
@@ -142,7 +164,7 @@ def destination(sink: topology.Sink) -> str:
 
 def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
     """The output of `writer` at a sink of files; None for other sinks, and if it is another's. Raises SinkError."""
-    if sink.format == _DELTA:
+    if sink.format in _OF_OTHERS:
         return None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import open_bucket, written_to
@@ -155,6 +177,8 @@ def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | No
     """The entry of a batch that a sink of files has; None if it has not, has another of this number, or is of no files."""
     if sink.format == _DELTA:
         return sink.options["path"] if DeltaSink(sink, writer).has(batch, end) else None
+    if sink.format in _OF_OTHERS:
+        return None
     if is_in_bucket(sink):
         from streamtopology.jobs.connectors.sinks.bucket import entry_in, open_bucket
 
@@ -164,7 +188,7 @@ def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | No
 
 def is_in_bucket(sink: topology.Sink) -> bool:
     """True for a sink of files in a bucket."""
-    return sink.options.get("path", "").startswith(BUCKET_SCHEME)
+    return sink.format != _SPARK and sink.options.get("path", "").startswith(BUCKET_SCHEME)
 
 
 def _true_or_false(value: str) -> str | None:
@@ -203,16 +227,21 @@ def _is_true(sink: topology.Sink, option: str) -> bool:
     return sink.options.get(option, "false").lower() == "true"
 
 
-def _open_files(suffix: str, write: Callable) -> Callable[[topology.Sink, _Opening], BatchSink]:
+def _open_files(suffix: str, write: Callable[..., None]) -> Callable[[topology.Sink, _Opening], BatchSink]:
     def open_(sink: topology.Sink, by: _Opening) -> BatchSink:
         if is_in_bucket(sink):
             from streamtopology.jobs.connectors.sinks.bucket import BucketSink, open_bucket  # loads obstore only for buckets
 
-            return BucketSink(open_bucket(sink.options["path"], sink.name), suffix, write, by.writer, sink.name)
+            bucket = open_bucket(sink.options["path"], sink.name)
+            return BucketSink(bucket, suffix, write, by.writer, sink.name, partition_columns(sink))
         folder = Path(local_path(sink.options["path"]))
-        return FolderSink(folder, suffix, write, by.writer, _is_true(sink, "filePerTask"), sink.name)
+        return FolderSink(folder, suffix, write, by.writer, _is_true(sink, "filePerTask"), sink.name, partition_columns(sink))
 
     return open_
+
+
+def _open_csv(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return _open_files(".csv", partial(write_csv, has_header=_is_true(sink, "header")))(sink, by)
 
 
 def _open_console(sink: topology.Sink, by: _Opening) -> BatchSink:
@@ -245,14 +274,20 @@ def _open_delta(sink: topology.Sink, by: _Opening) -> BatchSink:
     return DeltaSink(sink, by.writer)
 
 
-_FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false}
+def _open_spark(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return SparkSink(sink, by.writer, by.rows)
+
+
+_FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false, "partitionBy": _names}
 _FORMATS: Mapping[str, _Format] = {
     "parquet": _Format(_FILE_OPTIONS, ("path",), _open_files(".parquet", write_parquet)),
     "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
+    "csv": _Format({**_FILE_OPTIONS, "header": _true_or_false}, ("path",), _open_csv),
     _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
     "function": _Format({"run": _text, "frame": _frame, "empty": _true_or_false}, ("run",), _open_function, runs=True),
+    _SPARK: _Format({SPARK_WRITER: _text, "partitionBy": _names}, (SPARK_WRITER,), _open_spark, passes_all=True),
     "kafka": _Format(
         {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
         passes_kafka_settings=True,

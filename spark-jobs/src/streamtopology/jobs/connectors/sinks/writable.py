@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from streamtopology.jobs.connectors.sinks.manifest import OWNER
+from streamtopology.jobs.connectors.sinks.manifest import OWNER, other_folders, partitions_of
+from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.topology import Doubt, Problem, Topology
 
-_SUFFIXES = {"parquet": ".parquet", "json": ".jsonl"}
+_SUFFIXES = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv"}
 _MOST_NAMED = 3
 
 
@@ -27,11 +28,14 @@ def unwritable_folders(topology: Topology) -> Iterator[Problem]:
         folder = _folder(sink.options.get("path", ""))
         if folder is None or any(folder.is_relative_to(mount) and not mount.exists() for mount in mounts):
             continue
-        owner = _owner_of(folder)
-        if owner not in (None, topology.name):
-            sentence = f"sink {sink.name!r}: folder {folder} holds the output of topology {owner!r}; this is {topology.name!r}"
+        owner, place = _owner_of(folder), f"folder {folder}"
+        if (theirs := owner.get("topology")) not in (None, topology.name):
+            sentence = f"sink {sink.name!r}: {place} holds the output of topology {theirs!r}; this is {topology.name!r}"
             remedy = "name another path, or delete the folder"
             yield Problem(f"spec.sinks[{index}].options.path", f"{sentence}: {remedy}")
+            continue
+        if owner and (other := other_folders(place, partitions_of(owner), partition_columns(sink))):
+            yield Problem(f"spec.sinks[{index}].options.partitionBy", f"sink {sink.name!r}: {other}")
             continue
         why = _why_unwritable(folder)
         if why is not None:
@@ -54,13 +58,13 @@ def rows_of_others(topology: Topology) -> Iterator[Doubt]:
             yield Doubt(f"spec.sinks[{index}].options.path", f"{sentence}: {remedy}")
 
 
-def _owner_of(folder: Path) -> str | None:
-    """The topology that writes to `folder`; None if none does, or its manifest cannot be read, as a start then says."""
+def _owner_of(folder: Path) -> Mapping[str, object]:
+    """Who writes to a folder, by its manifest; empty without any, and if it cannot be read, as a start then says."""
     try:
         owner = json.loads((folder / OWNER).read_text())
     except (OSError, ValueError):
-        return None
-    return owner.get("topology") if isinstance(owner, dict) else None
+        return {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _folder(path: str) -> Path | None:

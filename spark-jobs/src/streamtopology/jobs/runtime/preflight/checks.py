@@ -232,7 +232,7 @@ def _gib(amount: int) -> str:
     return f"{amount / _GIB:.3g}Gi"
 
 
-_WINDOWED = ("window-aggregate", "window-join", "deduplicate")
+_WINDOWED = ("window-aggregate", "session-window", "window-join", "deduplicate")
 
 
 def time_problems(topology: Topology, rows: Mapping[str, pa.Schema]) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
 )
 from streamtopology.jobs.connectors.sources.text.text_values import decimals, integers
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -34,7 +34,7 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
     base = local_path(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
     below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
     pairs = [name.partition("=") for name in below if is_partition(name)]
-    return {_unescaped(name).lower(): None if text == _NULL else _unescaped(text) for name, _, text in pairs}
+    return {_unescaped(name).lower(): None if text == NULL else _unescaped(text) for name, _, text in pairs}
 
 
 def outside_partitions(spec: SourceSpec, declared: pa.Schema, paths: Sequence[str]) -> str | None:

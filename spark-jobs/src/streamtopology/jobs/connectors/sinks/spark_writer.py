@@ -1,0 +1,144 @@
+"""A sink that is any writer of Spark: jdbc, orc, avro, and what a jar brings, with the writer's own options.
+
+What Spark has a sink for in streams, as for files, gets each batch once, by its number. Any other is written to as by a batch
+job that appends: again, if the run is killed before the batch's publication was noted.
+"""
+
+# What py4j returns has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.function import spark_frame
+from streamtopology.jobs.connectors.sinks.manifest import OWNER, owner_text, refuse_another
+from streamtopology.jobs.connectors.sinks.partitions import partition_columns
+from streamtopology.jobs.variables import with_variables, without_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from streamtopology import topology
+
+Write = Callable[["DataFrame", int], object]
+
+WRITER, PARTITIONS = "writer", "partitionBy"
+_OF_FILES = "FileStreamSink"
+# Where Spark's sink of files notes the numbers of its batches.
+_LOG = "_spark_metadata"
+
+
+def batch_writer(
+    rows: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str], output_mode: str = "append"
+) -> Write:
+    """What writes each batch's frame, by its number if it can. rows: with the columns of a batch. Raises Spark's own errors."""
+    return _write_by(_stream_sink(rows, format_, options, by, output_mode), format_, options, by)
+
+
+def options_of(sink: topology.Sink, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The writer's options, with the variables' values. Raises MissingVariable."""
+    given = {name: text for name, text in sink.options.items() if name not in (WRITER, PARTITIONS)}
+    return {name: with_variables(name, text, environ, "the driver") for name, text in given.items()}
+
+
+class SparkSink:
+    """Gives each batch with rows to a writer of Spark. `rows`: their columns; if known, a wrong writer is found at once."""
+
+    def __init__(self, sink: topology.Sink, writer: Writer, rows: pa.Schema | None) -> None:
+        from pyspark.sql import SparkSession
+
+        self._sink = sink
+        self._writer = writer
+        self._write: Write | None = None
+        self._last = -1
+        if rows is not None and SparkSession.getActiveSession() is not None:  # commands that ask a checkpoint have none
+            with self._named("Spark does not write with"):
+                self._write = self._opened(spark_frame(rows.empty_table()))
+
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
+        rows = staged_table(files)
+        if batch <= self._last or rows is None or not rows.num_rows:
+            return
+        with self._named(f"batch {batch} cannot be written by Spark with"):
+            frame = spark_frame(rows)
+            self._write = self._write or self._opened(frame)
+            self._write(frame, batch)
+        self._last = batch
+
+    def close(self) -> None:
+        pass
+
+    def _opened(self, frame: DataFrame) -> Write:
+        name, options, by = self._sink.options[WRITER], options_of(self._sink), partition_columns(self._sink)
+        sink = _stream_sink(frame, name, options, by, "append")
+        if sink is not None and sink.getClass().getSimpleName() == _OF_FILES:
+            self._take_folder(frame.sparkSession, options["path"], by)
+        return _write_by(sink, name, options, by)
+
+    def _take_folder(self, spark: SparkSession, path: str, by: Sequence[str]) -> None:
+        """Become the owner of a folder: Spark's sink leaves out batches of numbers that it knows, of whatever checkpoint."""
+        jvm: Any = spark.sparkContext._jvm
+        owner = jvm.org.apache.hadoop.fs.Path(path, OWNER)
+        files = owner.getFileSystem(cast(Any, spark.sparkContext)._jsc.hadoopConfiguration())
+        if not files.exists(owner):
+            if files.exists(jvm.org.apache.hadoop.fs.Path(path, _LOG)):
+                raise SinkError(f"{path} has batches of another query of Spark's, in {_LOG}: name another path, or delete it")
+            draft = files.create(owner, False)
+            draft.write(bytearray(owner_text(self._writer, self._sink.name, by).encode()))
+            draft.close()
+        opened = files.open(owner)
+        text = jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
+        opened.close()
+        refuse_another(path, text, self._writer, self._sink.name, by)
+
+    @contextmanager
+    def _named(self, what: str) -> Generator[None]:
+        """Raise errors as SinkError, with Spark's first line and without the values of variables."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+            shown = without_values(spoken, self._sink.options.values(), os.environ)
+            first = next((line.strip() for line in shown.splitlines() if line.strip()), type(error).__name__)
+            writer = f"writer {self._sink.options[WRITER]!r}"
+            raise SinkError(f"sink {self._sink.name!r}: {what} {writer}: {first}") from error
+
+
+def _stream_sink(rows: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str], output_mode: str) -> Any:
+    """Spark's own sink of a stream of such rows; None if the format has none in this mode."""
+    from pyspark.errors import UnsupportedOperationException
+
+    spark = rows.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+    none, sequence = jvm.scala.Option.empty(), jvm.PythonUtils.toSeq
+    source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+        cast(Any, spark)._jsparkSession, format_, sequence([]), none, sequence(list(by)), none,
+        jvm.PythonUtils.toScalaMap(dict(options)), none, none,
+    )  # fmt: skip
+    mode = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(output_mode)
+    try:
+        return source.createSink(mode, cast(Any, rows)._jdf.schema())
+    except UnsupportedOperationException:
+        return None
+
+
+def _write_by(sink: Any, format_: str, options: Mapping[str, str], by: Sequence[str]) -> Write:
+    if sink is None:
+        return lambda frame, batch: _append(frame, format_, options, by)
+    return lambda frame, batch: sink.addBatch(batch, cast(Any, frame)._jdf)
+
+
+def _append(frame: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str]) -> None:
+    writer = frame.write.format(format_).mode("append").options(**options)
+    (writer.partitionBy(*by) if by else writer).save()
