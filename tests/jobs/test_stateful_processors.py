@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
@@ -24,7 +26,7 @@ from streamtopology.api import KeyedState, KeyedStateSchema, OptionError, Rows
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.operators.base import BadTuple, BatchInfo, OperatorError
 from streamtopology.jobs.operators.processors.handle import Handle, struct_of
-from streamtopology.jobs.operators.processors.operator import operator_of
+from streamtopology.jobs.operators.processors.operator import PickledProcessor, operator_of
 from streamtopology.jobs.state import StateError
 
 Command = tuple[int, str, str, int]
@@ -459,10 +461,45 @@ def test_each_of_many_timers_of_a_key_costs_the_same() -> None:
     assert own == [7, 8, 9]
 
 
-class Echo(StatefulProcessor):
+class Hours(StatefulProcessor):
+    """The hours that it sees in its key, in its rows and inside of their values, and the time as it gets it."""
+
     def init(self, handle: Any) -> None:
         pass
 
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        for row in rows:
+            yield Row(saw=f"{key[0].hour} {row.at.hour} {row.all[0].hour} {row.at.utcoffset()}", at=row.at)
+
+
+class HoursOfFrames(Hours):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        import pandas
+
+        for frame in rows:
+            at = frame["at"].iloc[0]
+            yield pandas.DataFrame({"saw": [f"{key[0].hour} {at.hour} {at.utcoffset()}"], "at": [at]})
+
+
+@pytest.mark.parametrize(
+    ("processor", "form", "saw"), [(Hours(), "rows", "22 22 22 -1 day, 20:00:00"), (HoursOfFrames(), "pandas", "22 22 None")]
+)
+def test_times_are_those_of_the_scripts_session(processor: StatefulProcessor, form: str, saw: str) -> None:
+    """As Spark's worker makes them: rows with the session's zone, frames by its clock. New York is 4 hours behind in summer."""
+    at = datetime(2024, 7, 2, 2, 30, tzinfo=UTC)
+    schema = pa.schema({"at": pa.timestamp("us", "UTC"), "all": pa.list_(pa.timestamp("us", "UTC"))})
+    pickled = base64.b64encode(cloudpickle.dumps(processor)).decode()
+    operator = PickledProcessor(pickled, "America/New_York", output="saw string, at timestamp", form=form)
+    operator.prepare({"s": schema}, ("at",))
+    operator.begin(BatchInfo(0))
+    assert isinstance(operator.state, KeyedStateSchema)
+    rows = Rows.of(pa.RecordBatch.from_pylist([{"at": at, "all": [at]}], schema), "s", ("at",))
+    emitted = operator.accept(rows, KeyedState(operator.state))
+    assert emitted is not None
+    assert emitted.to_pylist() == [{"saw": saw, "at": at}]
+
+
+class Echo(Hours):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
         yield from (Row(place=row.place, lots=row.lots, at=row.at.replace(tzinfo=None)) for row in rows)
 

@@ -328,6 +328,40 @@ def test_functions_with_a_group_state_emit_what_spark_emits_batch_by_batch(job: 
     assert emitted(job.folder / "ours") == emitted(job.folder / "sparks")
 
 
+HOURS = """
+def hours(key, frames, state):
+    for frame in frames:
+        yield frame[["user", "at"]].assign(hour=frame["at"].dt.hour)
+
+class Hours(Counter):
+    def handleInputRows(self, key, rows, timerValues):
+        for row in rows:
+            yield Row(user=key[0], at=row.at, hour=row.at.hour)
+
+def started(name, frame, mode):
+    def write(rows, number):
+        rows.withColumn("batch", F.lit(number)).coalesce(1).write.parquet(f"{sys.argv[1]}/{name}/batch={number}")
+    query = frame.writeStream.outputMode(mode).foreachBatch(write).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+seen = "user bigint, at timestamp, hour int"
+started("rows", events().groupBy("user").transformWithState(Hours(), seen, "Append", "None"), "append")
+started("frames", events().groupBy("user").applyInPandasWithState(hours, seen, "n int", "append", "NoTimeout"), "append")
+started("days", events().groupBy(F.hour("at").alias("hour"), F.date_trunc("day", "at").alias("day")).count(), "update")
+"""
+
+
+def test_a_script_that_names_no_time_zone_has_the_machines_as_on_spark(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    (job.folder / "job.py").write_text(PREAMBLE.replace('.config("spark.sql.session.timeZone", "UTC")', "") + HOURS)
+    ended = job.run("ours", "--strict")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    job.run_by_spark("sparks")
+    for query in ("rows", "frames", "days"):
+        assert emitted(job.folder / "sparks" / query)
+        assert emitted(job.folder / "ours" / query) == emitted(job.folder / "sparks" / query), query
+
+
 def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
     job.write(AGGREGATES)
     ended = job.run("ours", "--strict")
@@ -517,6 +551,7 @@ named("sessions", timed.groupBy(F.session_window("at", "1 minute"), "user").coun
 named("limited", counts().limit(3))
 named("filtered", timed.where("page <> 'a' and at > '2020-01-01'").groupBy("user").transformWithState(**visits))
 named("continuous", counts(), continuous="1 second")
+named("once", counts(), once=True, mode="update")
 named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
 nested = events().select("page", F.struct("user").alias("of")).groupBy("of.user")
 named("keyed", nested.transformWithState(Counter(), "user bigint, n bigint", "Update", "None"))
@@ -549,6 +584,7 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
+        "once": "its trigger is once, for which Spark reads all in one batch",
         "keyed": "grouped by user, which is none of their columns",
         "broadcast": "it holds a broadcast variable",
     }
@@ -584,12 +620,14 @@ import json
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession, functions as F
 print("SAID " + json.dumps({"before": SparkContext._active_spark_context is None}), flush=True)
-context = SparkContext("local[1]", "mine", conf=SparkConf().set("spark.jars", "some.jar").set("spark.example.mine", "5"))
+conf = SparkConf().set("spark.jars", "some.jar").set("spark.example.mine", "5").set("spark.sql.session.timeZone", "Asia/Tokyo")
+context = SparkContext("local[1]", "mine", conf=conf)
 spark = SparkSession(context)
 counts = spark.readStream.schema("user bigint").parquet("data").groupBy("user").count()
 counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start().awaitTermination()
 said = {"same": SparkContext.getOrCreate() is context, "jars": context.getConf().get("spark.jars"),
-        "mine": SparkSession.builder.getOrCreate().conf.get("spark.example.mine")}
+        "mine": SparkSession.builder.getOrCreate().conf.get("spark.example.mine"),
+        "zone": spark.conf.get("spark.sql.session.timeZone")}
 context.stop()
 print("SAID " + json.dumps(said), flush=True)
 """)
@@ -597,6 +635,7 @@ print("SAID " + json.dumps(said), flush=True)
     assert ended.returncode == 0, ended.stderr[-2000:]
     answers = said(ended)
     assert (answers["before"], answers["same"], answers["mine"]) == (True, True, "5")
+    assert answers["zone"] == "Asia/Tokyo"
     assert answers["jars"].endswith("some.jar")
 
 

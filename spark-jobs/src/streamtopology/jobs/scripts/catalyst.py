@@ -47,6 +47,17 @@ def nodes(plan: Node) -> Iterator[Node]:
         yield from nodes(child)
 
 
+def has_limits(plan: Node) -> bool:
+    """True if an option of a source says how much of it a batch reads, as `maxFilesPerTrigger` does."""
+    for node in nodes(plan):
+        options = "" if kind(node) != "StreamingRelation" else node.dataSource().options().toString()
+        if kind(node) == "StreamingRelationV2":
+            options = node.extraOptions().keySet().toString()
+        if "pertrigger" in options.lower():
+            return True
+    return False
+
+
 def frame_of(spark: SparkSession, plan: Node) -> DataFrame:
     """The frame of a plan."""
     return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(cast(Any, spark)._jsparkSession, plan), spark)

@@ -60,6 +60,7 @@ def _part(node: Node, spark: SparkSession, name: str, processor: Any, rows: _Row
         "output": _ddl(catalyst.frame_of(spark, node).schema),
         "timeMode": time_mode,
         "form": form,
+        "zone": spark.conf.get("spark.sql.session.timeZone"),
         "pickled": base64.b64encode(cloudpickle.dumps(processor)).decode(),
     }
     if time_mode == "EventTime":

@@ -60,6 +60,14 @@ _PARTS_OF_AN_EXECUTOR = 4
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
 
+def _of_this_machine(cluster: Cluster) -> dict[str, str]:
+    """Settings by what there is. A session that names no time zone has the machine's, as of Spark's own."""
+    jvm: Any = cluster.spark.sparkContext._jvm
+    parts = _PARTS_OF_AN_EXECUTOR * len(cluster.slots)
+    zone = jvm.java.util.TimeZone.getDefault().getID()
+    return {"spark.sql.files.minPartitionNum": str(parts), "spark.sql.session.timeZone": zone}
+
+
 class ScriptSession:
     """Starts the queries of `script` on the cluster of `start`, whose executors are `executors`, as manifests write them.
 
@@ -154,9 +162,10 @@ class ScriptSession:
             self._is_starting = True
             try:
                 self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
-                parts = str(_PARTS_OF_AN_EXECUTOR * len(self._started.slots))
-                for name, text in {**_OF_SCRIPTS, "spark.sql.files.minPartitionNum": parts}.items():
-                    self._started.spark.conf.set(name, settings.get(name, text))
+                conf = self._started.spark.conf
+                for name, text in {**_OF_SCRIPTS, **_of_this_machine(self._started), **settings}.items():
+                    if conf.isModifiable(name):
+                        conf.set(name, text)
             finally:
                 self._is_starting = False
 
@@ -173,6 +182,8 @@ class ScriptSession:
         try:
             with self._turn:
                 self._refuse_taken(asked.name)
+                if asked.trigger.get("once") and catalyst.has_limits(catalyst.plan_of(frame)):
+                    raise NotCut("its trigger is once, for which Spark reads all in one batch, whatever limit a source has")
                 return self._start(cut(frame, asked.output_mode.lower()), frame, asked)
         except NotCut as why:
             said = f"{self._place()}: {why}"

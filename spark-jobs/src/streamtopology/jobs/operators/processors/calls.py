@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -22,7 +23,7 @@ from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, OperatorError
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, Handle
 from streamtopology.jobs.operators.processors.spark_rows import have_names, pandas_frames, spark_rows
-from streamtopology.jobs.operators.processors.values import encoded, plain_values
+from streamtopology.jobs.operators.processors.values import encoded, plain_values, zoned
 from streamtopology.jobs.operators.processors.variables import WrongVariables
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, from_dicts
 from streamtopology.jobs.state import KeyedState
@@ -35,14 +36,20 @@ Given = list[Any]
 
 
 class RowForm:
-    """How rows go to a processor and come back. columns: the output's. name: the class, for sentences."""
+    """How keys and rows go to a processor and come back.
 
-    def __init__(self, output: pa.Schema, name: str) -> None:
-        self.output, self.name = output, name
+    output: its columns. name: the class, for sentences. zone: of the times that the class sees, as of Spark's session.
+    """
+
+    def __init__(self, output: pa.Schema, name: str, zone: str) -> None:
+        self.output, self.name, self.zone = output, name, zone
+
+    def keys(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        return list(zip(*(plain_values(zoned(column, self.zone)) for column in columns), strict=True))
 
     def rows(self, rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
         """Makes an iterator of what the class gets for the rows from one place to another."""
-        made = spark_rows([plain_values(column) for column in rows.columns], rows.schema.names)
+        made = spark_rows([plain_values(zoned(column, self.zone)) for column in rows.columns], rows.schema.names)
         return lambda start, end: iter(made[start:end])
 
     def batch(self, given: Given) -> pa.RecordBatch:
@@ -65,8 +72,14 @@ class RowForm:
 class PandasForm(RowForm):
     """Frames of pandas, as of transformWithStateInPandas."""
 
+    def keys(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        """Without zones, as the frames."""
+        keys = super().keys(columns)
+        return [tuple(map(_without_zone, key)) for key in keys] if any(map(_has_zone, columns)) else keys
+
     def rows(self, rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
-        return pandas_frames(rows)
+        columns = [zoned(column, self.zone) for column in rows.columns]
+        return pandas_frames(pa.RecordBatch.from_arrays(columns, rows.schema.names))
 
     def batch(self, given: Given) -> pa.RecordBatch:
         import pandas
@@ -79,11 +92,27 @@ class PandasForm(RowForm):
                 raise WrongOutput(f"{self.name} gives {found}; its `output` wants a pandas.DataFrame of {wanted}")
         try:
             together = pandas.concat(given, ignore_index=True) if given else pandas.DataFrame(columns=self.output.names)
-            table = pa.Table.from_pandas(together, self.output, preserve_index=False)
+            table = pa.Table.from_pandas(self._with_zones(together), self.output, preserve_index=False)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise WrongValue(f"{self.name} gives values that its `output` cannot hold: {error}") from error
         batches = table.combine_chunks().to_batches()  # none of no rows
         return batches[0] if batches else pa.RecordBatch.from_pylist([], self.output)
+
+    def _with_zones(self, frame: Any) -> Any:
+        """The frame with the zone of the class for times without one. Of an hour that comes twice, the second, as Spark."""
+        for name, kind in zip(self.output.names, self.output.types, strict=True):
+            times = frame[name]
+            if getattr(kind, "tz", None) and times.dtype.kind == "M" and times.dt.tz is None:
+                frame[name] = times.dt.tz_localize(self.zone, ambiguous=False)
+        return frame
+
+
+def _has_zone(column: pa.Array) -> bool:
+    return getattr(column.type, "tz", None) is not None
+
+
+def _without_zone(value: Any) -> Any:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 FORMS: Mapping[str, type[RowForm]] = {"rows": RowForm, "pandas": PandasForm}
@@ -263,7 +292,7 @@ class Calls:
         return None
 
     def _keys_in(self, state: KeyedState, slots: np.ndarray) -> list[tuple[Any, ...]]:
-        return list(zip(*map(plain_values, state.keys(slots)), strict=True))
+        return self._form.keys(state.keys(slots))
 
     def _reason(self, method: str, key: tuple[Any, ...], error: Exception) -> str:
         what = "" if isinstance(error, OperatorError) else f"raised {type(error).__name__}: "

@@ -38,6 +38,7 @@ class StatefulProcessorOperator(Operator):
     """
 
     processor_class: type[StatefulProcessor]
+    zone = "UTC"
     emits_behind_watermark = True
     drops_late_rows = True
 
@@ -60,7 +61,7 @@ class StatefulProcessorOperator(Operator):
             self.output = pa.schema(list(struct_of(output, "option 'output'")))
         except SchemaError as error:
             raise OptionError(f"option 'output': {error}", about="output") from error
-        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name)
+        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name, self.zone)
         self._pickled = self._pickled_with(args or {})
         self._calls: Calls | None = None
         self._due: float | None = None
@@ -229,10 +230,13 @@ def operator_of(processor: type[StatefulProcessor]) -> type[Operator]:
 
 
 class PickledProcessor(StatefulProcessorOperator):
-    """A processor that a script has made. pickled: the object, by cloudpickle and in base64."""
+    """A processor that a script has made.
 
-    def __init__(self, pickled: str, **options: Any) -> None:
-        self._given = base64.b64decode(pickled)
+    pickled: the object, by cloudpickle and in base64. zone: of the script's session.
+    """
+
+    def __init__(self, pickled: str, zone: str = "UTC", **options: Any) -> None:
+        self._given, self.zone = base64.b64decode(pickled), zone
         self.processor_class = type(cloudpickle.loads(self._given))
         super().__init__(**options)
 

@@ -83,6 +83,22 @@ def plain_values(column: pa.Array) -> list[Any]:
     return python_values(column)
 
 
+def zoned(column: pa.Array, zone: str) -> pa.Array:
+    """The column with its times, also those inside of values, in another zone: the moments stay."""
+    return column if zone == "UTC" else column.cast(_zoned_type(column.type, zone))
+
+
+@lru_cache(256)
+def _zoned_type(kind: pa.DataType, zone: str) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, zone)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_zoned_type(field.type, zone)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_zoned_type(kind.key_type, zone), _zoned_type(kind.item_type, zone))
+    return pa.list_(_zoned_type(kind.value_type, zone)) if pa.types.is_list(kind) else kind
+
+
 def _structs(column: pa.Array, row: type | None) -> list[Any]:
     values: list[Any] = list(zip(*map(_inner, column.flatten()), strict=True))
     if row is not None:
