@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class Kept:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def publish(self, batch: int, files: list[Path], end: str | None = None) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         self.batches.append(batch)
 
     def close(self) -> None:
