@@ -68,7 +68,7 @@ def test_folder_of_another_checkpoint_or_query_is_refused(spark: SparkSession, t
 @pytest.mark.clusters
 def test_what_spark_says_of_a_writer_is_a_sentence_before_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
-        SinkError, match=r"sink 'out': Spark does not write with writer 'orcc': \[DATA_SOURCE_NOT_FOUND\] .* 'orcc'"
+        SinkError, match=r"sink 'out': Spark does not write with writer 'orcc': \[DATA_SOURCE_NOT_FOUND\] .*: orcc"
     ) as refused:
         open_sink(sink_of("orcc", path=str(tmp_path / "out")), WRITER, rows=ROWS)
     assert "\n" not in str(refused.value)
