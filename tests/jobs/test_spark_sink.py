@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_folder_of_another_checkpoint_or_query_is_refused(spark: SparkSession, t
 @pytest.mark.clusters
 def test_what_spark_says_of_a_writer_is_a_sentence_before_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
-        SinkError, match=r"sink 'out': Spark does not write with writer 'orcc': \[DATA_SOURCE_NOT_FOUND\] .* 'orcc'"
+        SinkError, match=r"sink 'out': Spark does not write with writer 'orcc': \[DATA_SOURCE_NOT_FOUND\] .*: orcc"
     ) as refused:
         open_sink(sink_of("orcc", path=str(tmp_path / "out")), WRITER, rows=ROWS)
     assert "\n" not in str(refused.value)
@@ -95,7 +95,7 @@ class Kept:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def publish(self, batch: int, files: list[Path], end: str | None = None) -> None:
+    def publish(self, batch: int, files: Sequence[Path], end: str | None = None) -> None:
         self.batches.append(batch)
 
     def close(self) -> None:

@@ -67,11 +67,14 @@ def test_rows_that_a_writer_of_a_jar_takes(tmp_path: Path) -> None:
     (tmp_path / "rides").mkdir()
     source = {"name": "rides", "format": "json", "schema": "city STRING, fare DOUBLE", "options": {"path": "rides"}}
     operator = {"name": "all", "inputs": ["rides"], "run": "filter", "with": {"where": "fare > 0"}}
-    options = {"writer": "jdbc", "url": "${env:DATABASE}", "dbtable": "rides", "numPartitions": 1}
+    table = {"url": "${env:DATABASE}", "driver": "org.sqlite.JDBC", "dbtable": "rides"}
+    options = {"writer": "jdbc", **table, "numPartitions": 1}
     sink = {"name": "out", "input": "all", "format": "spark", "options": options}
     conf = {"spark.jars.packages": "org.xerial:sqlite-jdbc:3.54.1.0"}
     given = manifest("rides", [source], [operator], [sink], sparkConf=conf, trigger={"availableNow": True})
     (tmp_path / "rides.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "rides.db")) as database:
+        database.execute("CREATE TABLE rides (city TEXT, fare DOUBLE)")
     for number, cities in enumerate((("Lima", "Oslo"), ("Rome",))):
         lines = [json.dumps({"city": city, "fare": 1.5}) for city in cities]
         (tmp_path / "rides" / f"{number}.json").write_text("\n".join(lines), encoding="utf-8")

@@ -89,7 +89,8 @@ class SparkSink:
         owner = jvm.org.apache.hadoop.fs.Path(path, OWNER)
         files = owner.getFileSystem(cast(Any, spark.sparkContext)._jsc.hadoopConfiguration())
         if not files.exists(owner):
-            if files.exists(jvm.org.apache.hadoop.fs.Path(path, _LOG)):
+            log = jvm.org.apache.hadoop.fs.Path(path, _LOG)  # Spark has made it by now, without batches
+            if files.exists(log) and len(files.listStatus(log)):
                 raise SinkError(f"{path} has batches of another query of Spark's, in {_LOG}: name another path, or delete it")
             draft = files.create(owner, False)
             draft.write(bytearray(owner_text(self._writer, self._sink.name, by).encode()))
