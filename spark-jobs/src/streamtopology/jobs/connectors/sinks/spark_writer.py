@@ -1,7 +1,8 @@
 """A sink that is any writer of Spark: jdbc, orc, avro, and what a jar brings, with the writer's own options.
 
-What Spark has a sink for in streams, as for files, gets each batch once, by its number. Any other is written to as by a batch
-job that appends: again, if the run is killed before the batch's publication was noted.
+What Spark has a sink for in streams gets each batch by its number, but for files: Spark's readers find no file if a number is
+left out, and batches without rows leave one out. All others are written to as by a batch job that appends: again, if the run
+is killed before the batch's publication was noted.
 """
 
 # What py4j returns has no types.
@@ -19,28 +20,26 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.connectors.sinks.function import spark_frame
-from streamtopology.jobs.connectors.sinks.manifest import OWNER, owner_text, refuse_another
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.variables import with_variables, without_values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from streamtopology import topology
 
 Write = Callable[["DataFrame", int], object]
 
 WRITER, PARTITIONS = "writer", "partitionBy"
-_OF_FILES = "FileStreamSink"
-# Where Spark's sink of files notes the numbers of its batches.
-_LOG = "_spark_metadata"
+_OF_FILES = "org.apache.spark.sql.execution.datasources.FileFormat"
 
 
 def batch_writer(
     rows: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str], output_mode: str = "append"
 ) -> Write:
     """What writes each batch's frame, by its number if it can. rows: with the columns of a batch. Raises Spark's own errors."""
-    return _write_by(_stream_sink(rows, format_, options, by, output_mode), format_, options, by)
+    source = _data_source(rows, format_, options, by)
+    return _write_by(_stream_sink(source, rows, output_mode), format_, options, by)
 
 
 def options_of(sink: topology.Sink, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -78,27 +77,8 @@ class SparkSink:
 
     def _opened(self, frame: DataFrame) -> Write:
         name, options, by = self._sink.options[WRITER], options_of(self._sink), partition_columns(self._sink)
-        sink = _stream_sink(frame, name, options, by, "append")
-        if sink is not None and sink.getClass().getSimpleName() == _OF_FILES:
-            self._take_folder(frame.sparkSession, options["path"], by)
-        return _write_by(sink, name, options, by)
-
-    def _take_folder(self, spark: SparkSession, path: str, by: Sequence[str]) -> None:
-        """Become the owner of a folder: Spark's sink leaves out batches of numbers that it knows, of whatever checkpoint."""
-        jvm: Any = spark.sparkContext._jvm
-        owner = jvm.org.apache.hadoop.fs.Path(path, OWNER)
-        files = owner.getFileSystem(cast(Any, spark.sparkContext)._jsc.hadoopConfiguration())
-        if not files.exists(owner):
-            log = jvm.org.apache.hadoop.fs.Path(path, _LOG)  # Spark has made it by now, without batches
-            if files.exists(log) and len(files.listStatus(log)):
-                raise SinkError(f"{path} has batches of another query of Spark's, in {_LOG}: name another path, or delete it")
-            draft = files.create(owner, False)
-            draft.write(bytearray(owner_text(self._writer, self._sink.name, by).encode()))
-            draft.close()
-        opened = files.open(owner)
-        text = jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
-        opened.close()
-        refuse_another(path, text, self._writer, self._sink.name, by)
+        source = _data_source(frame, name, options, by)
+        return _write_by(None if _is_of_files(source, frame) else _stream_sink(source, frame, "append"), name, options, by)
 
     @contextmanager
     def _named(self, what: str) -> Generator[None]:
@@ -116,17 +96,29 @@ class SparkSink:
             raise SinkError(f"sink {self._sink.name!r}: {what} {writer}: {first}") from error
 
 
-def _stream_sink(rows: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str], output_mode: str) -> Any:
-    """Spark's own sink of a stream of such rows; None if the format has none in this mode."""
-    from pyspark.errors import UnsupportedOperationException
-
+def _data_source(rows: DataFrame, format_: str, options: Mapping[str, str], by: Sequence[str]) -> Any:
+    """What Spark knows of a format with these options."""
     spark = rows.sparkSession
     jvm: Any = spark.sparkContext._jvm
     none, sequence = jvm.scala.Option.empty(), jvm.PythonUtils.toSeq
-    source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+    return jvm.org.apache.spark.sql.execution.datasources.DataSource(
         cast(Any, spark)._jsparkSession, format_, sequence([]), none, sequence(list(by)), none,
         jvm.PythonUtils.toScalaMap(dict(options)), none, none,
     )  # fmt: skip
+
+
+def _is_of_files(source: Any, rows: DataFrame) -> bool:
+    """True for a format of files. Asked before there is a sink of it: that would make its log in the folder."""
+    from py4j.java_gateway import is_instance_of
+
+    return is_instance_of(cast(Any, rows.sparkSession.sparkContext)._gateway, source.providingInstance(), _OF_FILES)
+
+
+def _stream_sink(source: Any, rows: DataFrame, output_mode: str) -> Any:
+    """Spark's own sink of a stream of such rows; None if the format has none in this mode."""
+    from pyspark.errors import UnsupportedOperationException
+
+    jvm: Any = rows.sparkSession.sparkContext._jvm
     mode = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(output_mode)
     try:
         return source.createSink(mode, cast(Any, rows)._jdf.schema())
