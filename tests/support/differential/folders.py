@@ -92,7 +92,7 @@ class FolderLife:
         self.story = [f"{self._format} {self._options}"]
         self._root.mkdir(parents=True)
         self._start()
-        self._position = self._stream.start()
+        self._position: dict[str, Any] = {}
 
     @property
     def _root(self) -> Path:
