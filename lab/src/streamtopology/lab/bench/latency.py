@@ -132,7 +132,7 @@ def _run_bare(embedded: EmbeddedCluster, described: Topology, folder: Path, inte
             enough.set()
 
     (source,) = described.sources
-    frame = spark.readStream.schema(KEYS_DDL).options(**source.options).parquet(source.options["path"])
+    frame = spark.readStream.schema(KEYS_DDL).format("parquet").options(**source.options).load()
     writer = frame.writeStream.foreachBatch(one_stage).option("checkpointLocation", str(folder / "spark"))
     query = writer.trigger(processingTime=f"{interval} seconds").start()
     while query.isActive and not enough.wait(0.2):
