@@ -31,6 +31,7 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option(
     "--policy", metavar="NAME", help="Of a script: the grouping's policy in place of the one that emits as Spark does."
 )
+@click.option("--to-manifest", "to_manifest", is_flag=True, help="Of a script: print its topologies, and run nothing.")
 @click.option("--batches", type=POSITIVE, help="Stop after this many batches.")
 @click.option("--duration", type=DURATION, help="Stop after this time, e.g. 90s or 10m.")
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
@@ -48,6 +49,7 @@ def run(
     conf: tuple[str, ...],
     strict: bool,
     policy: str | None,
+    to_manifest: bool,
     batches: int | None,
     duration: float | None,
     drain: bool,
@@ -73,9 +75,10 @@ def run(
                 raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
         if baseline is not None:
             raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
-        return _run_script(manifest, arguments, executors, conf, strict, policy, work_dir, port, opens, started)
-    if arguments or executors is not None or conf or strict or policy is not None:
-        raise WrongUse(f"arguments, --executors, --conf, --strict and --policy are for scripts; {manifest} is a manifest")
+        return _run_script(manifest, arguments, executors, conf, strict, policy, to_manifest, work_dir, port, opens, started)
+    if arguments or executors is not None or conf or strict or policy is not None or to_manifest:
+        options = "--executors, --conf, --strict, --policy and --to-manifest"
+        raise WrongUse(f"arguments, {options} are for scripts; {manifest} is a manifest")
     interrupts = Interrupts()
     interrupts.last_words = lambda: print(f"{interrupts.name}: ended before the first batch; nothing was read", flush=True)
     with interrupts.caught():
@@ -103,6 +106,7 @@ def _run_script(
     conf: tuple[str, ...],
     strict: bool,
     policy: str | None,
+    to_manifest: bool,
     work_dir: Path,
     port: int,
     opens: bool,
@@ -112,11 +116,12 @@ def _run_script(
     if len(settings) < len(conf):
         raise WrongUse("--conf takes NAME=VALUE, each name once")
     from streamtopology.jobs.local.run import Serving
-    from streamtopology.jobs.scripts.launch import Launch, run_script
+    from streamtopology.jobs.scripts.launch import Launch, print_manifests, run_script
     from streamtopology.jobs.view.http_server import refuse_taken_port
 
     refuse_taken_port(port)
-    return run_script(Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started))
+    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started)
+    return print_manifests(launch) if to_manifest else run_script(launch)
 
 
 def _read(manifest: Path) -> Topology:
