@@ -70,12 +70,14 @@ def run(
     """
     started = time.monotonic()
     if manifest.suffix == ".py":
-        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh, "report": report}.items():
+        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh}.items():
             if given:
                 raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
         if baseline is not None:
             raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
-        return _run_script(manifest, arguments, executors, conf, strict, policy, to_manifest, work_dir, port, opens, started)
+        return _run_script(
+            manifest, arguments, executors, conf, strict, policy, to_manifest, report, work_dir, port, opens, started
+        )
     if arguments or executors is not None or conf or strict or policy is not None or to_manifest:
         options = "--executors, --conf, --strict, --policy and --to-manifest"
         raise WrongUse(f"arguments, {options} are for scripts; {manifest} is a manifest")
@@ -107,6 +109,7 @@ def _run_script(
     strict: bool,
     policy: str | None,
     to_manifest: bool,
+    report: Path | None,
     work_dir: Path,
     port: int,
     opens: bool,
@@ -120,7 +123,8 @@ def _run_script(
     from streamtopology.jobs.view.http_server import refuse_taken_port
 
     refuse_taken_port(port)
-    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started)
+    serving = Serving(port, opens)
+    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, serving, report, started)
     return print_manifests(launch) if to_manifest else run_script(launch)
 
 
