@@ -37,7 +37,12 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
 @click.option("--fresh", is_flag=True, help="Start over: delete the checkpoint and what it gave to sinks; asks first.")
 @click.option("--yes", is_flag=True, help="With --fresh: do not ask.")
-@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write report.json and a picture of the run.")
+@click.option(
+    "--report",
+    type=OUTPUT_FOLDER,
+    metavar="DIR",
+    help="Write report.json and a picture of the run, of a script one for each query.",
+)
 @click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
 @click.option("--port", type=PORT, default=0, help="Port of the page, /metrics and /stats (default: any free one).")
 @click.option("--open", "opens", is_flag=True, help="Open the page of the run in a browser.")

@@ -44,8 +44,9 @@ class ScriptSession:
     """Starts the queries of `script` on the cluster of `start`, whose executors are `executors`, as manifests write them.
 
     start: called once, where the script first asks for a session, with the settings that the script gives to it.
-    report: the folder that gets a report of each query that has ended. is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why. policy:
-    of the operators' groupings; None: the one that emits what Spark does, batch by batch.
+    is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why. policy:
+    of the operators' groupings; None: the one that emits what Spark does, batch by batch. report: the folder that gets a report
+    of each query that has ended.
     """
 
     def __init__(
