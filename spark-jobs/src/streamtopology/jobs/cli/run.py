@@ -41,7 +41,7 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
     "--report",
     type=OUTPUT_FOLDER,
     metavar="DIR",
-    help="Write report.json and a picture of the run, of a script one for each query.",
+    help="Write a report and a picture of the run, or of each query.",
 )
 @click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
 @click.option("--port", type=PORT, default=0, help="Port of the page, /metrics and /stats (default: any free one).")
