@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -44,7 +45,7 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
 
 
 def _table_writer(rows: DataFrame, table: str, format_: str, options: Mapping[str, str], asked: WriterSettings) -> Output:
-    """What writes to a table of a catalogue, which is made if it is not there, as `toTable` of Spark does.
+    """What writes to a table of a catalogue, which is made if it is not there, as `toTable` does. Raises AnalysisException.
 
     Tables of Spark's own catalogue are written to where they are; others by name, as by a batch job that appends.
     """
@@ -56,7 +57,10 @@ def _table_writer(rows: DataFrame, table: str, format_: str, options: Mapping[st
     if spark.catalog.getTable(table).catalog != "spark_catalog":
         return lambda frame, batch: frame.write.mode("append").options(**options).saveAsTable(table)
     about = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
-    return batch_writer(rows, about["Provider"].lower(), {**options, "path": about["Location"]}, by, asked.output_mode)
+    provider = about["Provider"].lower()
+    if provider != format_.lower():  # as Spark says it
+        raise AnalysisException(f"The input source({format_}) is different from the table {table}'s provider({provider})")
+    return batch_writer(rows, provider, {**options, "path": about["Location"]}, by, asked.output_mode)
 
 
 class _EachRow:
