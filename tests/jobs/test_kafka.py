@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,11 @@ def between(reader: DescriptorStream, start: Positions, end: Positions) -> list[
 def at(offsets: dict[str, int], topic_id: str = "") -> TopicPosition:
     """A position by partition; without an id, as of a broker that has none."""
     return {"id": topic_id, "next": offsets}
+
+
+def hours_ago(hours: int) -> int:
+    """In milliseconds. Messages much older are deleted by Kafka's retention."""
+    return int((time.time() - hours * 3600) * 1000)
 
 
 def values(descriptors: list[Descriptor], source: SourceSpec) -> list[bytes]:
@@ -302,6 +308,57 @@ def test_starting_offsets_of_all_partitions_are_where_the_stream_begins(kafka_br
     reader = DescriptorStream([source], tmp_path)
     descriptors, _ = step(reader, {})
     assert values(descriptors, source) == [b"0-3", b"2-0", b"2-1", b"2-2", b"2-3"]
+
+
+HOUR = 3_600_000
+
+
+def test_stream_begins_at_the_first_message_of_a_time(kafka_broker: Broker, tmp_path: Path) -> None:
+    """One time for all partitions, before all else that says where a stream begins, as in Spark."""
+    topic, begin = kafka_broker.topic(partitions=2), hours_ago(2)
+    kafka_broker.send(topic, [b"a0", b"a1", b"a2"], 0, [begin, begin + 10, begin + 20])
+    kafka_broker.send(topic, [b"b0", b"b1", b"b2"], 1, [begin + 9, begin + 10, begin + 11])
+    of_all = {"startingTimestamp": str(begin + 10)}
+    later = {topic: {"0": begin + 20, "1": begin + 11}}
+    source = spec(kafka_broker, topic, **of_all, startingOffsetsByTimestamp=json.dumps(later))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "all"), {})[0], source)) == [b"a1", b"a2", b"b1", b"b2"]
+    source = spec(kafka_broker, topic, startingOffsetsByTimestamp=json.dumps(later))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "each"), {})[0], source)) == [b"a2", b"b2"]
+
+
+def test_partition_without_a_message_of_the_time_is_refused_or_begins_at_its_end(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The broker is asked once: after a crash of the first batch its end is the same."""
+    topic, begin = kafka_broker.topic(partitions=2), hours_ago(2)
+    kafka_broker.send(topic, [b"new"], 0, [begin + HOUR])
+    kafka_broker.send(topic, [b"old"], 1, [begin])
+    since = {"startingTimestamp": str(begin + 1)}
+    with pytest.raises(SourceError, match=rf"partition 1 has no message of time {begin + 1} .*Strategy: latest"):
+        DescriptorStream([spec(kafka_broker, topic, **since)], tmp_path).advance({})
+    source = spec(kafka_broker, topic, **since, startingOffsetsByTimestampStrategy="latest")
+    assert values(step(DescriptorStream([source], tmp_path), {})[0], source) == [b"new"]
+    kafka_broker.send(topic, [b"late"], 1, [begin])
+    restarted = DescriptorStream([source], tmp_path)
+    assert values(step(restarted, {})[0], source) == [b"new", b"late"]
+
+
+def test_times_must_be_those_of_all_partitions(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    source = spec(kafka_broker, topic, startingOffsetsByTimestamp=json.dumps({topic: {"0": 5, "3": 5}}))
+    sentence = f"names topic {topic}, partition 3, which is not there and lacks topic {topic}, partition 1; it must name every"
+    with pytest.raises(SourceError, match=f"option startingOffsetsByTimestamp {sentence}"):
+        DescriptorStream([source], tmp_path).advance({})
+    (found,) = check_topics(source)
+    assert (found.path, sentence in str(found)) == ("options.startingOffsetsByTimestamp", True)
+
+
+def test_run_goes_on_from_its_commit_whatever_the_time_to_begin_at(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic, begin = kafka_broker.topic(), hours_ago(2)
+    kafka_broker.send(topic, [b"before", b"first"], 0, [begin, begin + 1])
+    run_query(flow := Flow(tmp_path, counted_values(kafka_broker.servers, topic, startingTimestamp=str(begin + 1))))
+    kafka_broker.send(topic, [b"second"], 0, [begin])
+    flow.start(counted_values(kafka_broker.servers, topic, startingTimestamp=str(begin)))
+    run_query(flow)
+    assert {row["v"]: row["count"] for row in flow.state("n")} == {"first": 1, "second": 1}
 
 
 def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path) -> None:

@@ -112,6 +112,42 @@ def test_starting_offsets_name_the_topics_that_are_read(starting: str, sentence:
     assert sentence in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "sentence"),
+    [
+        ("startingTimestamp", "2026-01-01", "must be milliseconds since 1970, not '2026-01-01'"),
+        ("startingTimestamp", "-1", "must be milliseconds since 1970, not '-1'"),
+        ("startingOffsetsByTimestamp", "5", "must be JSON such as"),
+        ("startingOffsetsByTimestamp", '{"t": {"0": -1}}', "must be JSON such as"),
+        ("startingOffsetsByTimestamp", '{"u": {"0": 1}}', "names topic u, which is not there and lacks topic t"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "must be error or latest, not 'earliest'"),
+    ],
+)
+def test_time_to_begin_at_that_is_none_is_refused(option: str, text: str, sentence: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: text}
+    (problem,) = check(Source("s", "kafka", None, options)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
+    assert str(problem).startswith(f"options.{option}: source 's': option {option} {sentence}")
+
+
+def test_options_to_begin_at_that_are_not_used_are_named() -> None:
+    options = {"startingTimestamp": "5", "startingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest"}
+    assert unused_of(options) == ["startingOffsets"]
+    assert unused_of({**options, "startingOffsetsByTimestamp": '{"t": {"0": 5}}'}) == [
+        "startingOffsetsByTimestamp",
+        "startingOffsets",
+    ]
+    del options["startingTimestamp"]
+    assert unused_of(options) == ["startingOffsetsByTimestampStrategy"]
+
+
+def unused_of(options: dict[str, str]) -> list[str]:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **options}
+    findings = check(Source("s", "kafka", None, given)).findings
+    assert all(isinstance(finding, Doubt) for finding in findings)
+    return [finding.path.removeprefix("options.") for finding in findings if "is not used" in finding.message]
+
+
 def test_source_without_a_topic_is_refused() -> None:
     (problem,) = check(Source("s", "kafka", None, {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": " , "})).findings
     assert (problem.path, str(problem).partition(": ")[2]) == (

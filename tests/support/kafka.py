@@ -69,10 +69,11 @@ class Broker:
         for made in admin.create_partitions([NewPartitions(topic, total)]).values():
             made.result(timeout=60)
 
-    def send(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+    def send(self, topic: str, values: list[bytes], partition: int = 0, times: list[int] | None = None) -> None:
+        """Send messages, of these times in milliseconds; without any, of now."""
         producer = Producer({"bootstrap.servers": self.servers})
-        for value in values:
-            producer.produce(topic, value, value[:4], partition)
+        for value, at in zip(values, times or [0] * len(values), strict=True):  # 0: of now
+            producer.produce(topic, value, value[:4], partition, timestamp=at)
         assert producer.flush(30) == 0
 
     def delete_before(self, topic: str, offsets: dict[int, int]) -> None:

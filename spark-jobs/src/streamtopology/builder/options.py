@@ -65,6 +65,9 @@ class CsvSourceOptions(JsonSourceOptions, total=False):
 
 
 class KafkaSourceOptions(SourceOptions, total=False):
+    startingTimestamp: int
+    startingOffsetsByTimestamp: str
+    startingOffsetsByTimestampStrategy: Literal["error", "latest"]
     startingOffsets: str
     maxOffsetsPerTrigger: int
     failOnDataLoss: bool

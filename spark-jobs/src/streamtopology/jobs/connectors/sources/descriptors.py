@@ -30,6 +30,9 @@ _CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "m
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
     "subscribe",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "startingOffsets",
     "maxOffsetsPerTrigger",
     "failOnDataLoss",

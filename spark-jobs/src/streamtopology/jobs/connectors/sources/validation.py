@@ -19,6 +19,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     unwritable,
 )
+from streamtopology.jobs.connectors.sources.kafka.options import starting_problems, topics_of
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
@@ -66,7 +67,7 @@ def check(source: Source, base_dir: Path = Path()) -> CheckedSource:
     rows = _rows(spec, declared, findings)
     if rows is not None and source.watermark is not None:
         findings += watermark_problems(source.name, source.watermark, rows)
-    places = {finding.path.partition("[")[0] for finding in findings}
+    places = {finding.path.partition("[")[0] for finding in findings if not isinstance(finding, Doubt)}
     if spec.format == "kafka":
         if not any(place.startswith("options") for place in places):
             from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics  # loads librdkafka
@@ -185,17 +186,10 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka.stream import (  # keeps librdkafka out of other topologies
-            starting_offsets,
-            topics_of,
-        )
-
         if "subscribe" in spec.options and not topics_of(spec):
             add("subscribe", f"source {spec.name!r}: option subscribe names no topic")
-        try:
-            starting_offsets(spec)
-        except SourceError as error:
-            add("startingOffsets", str(error))
+        elif "subscribe" in spec.options:
+            problems += starting_problems(spec)
     return problems
 
 

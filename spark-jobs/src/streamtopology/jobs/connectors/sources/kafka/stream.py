@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,11 @@ from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
+from streamtopology.jobs.connectors.sources.kafka.options import starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     Offsets,
+    Times,
     TopicNow,
     TopicPosition,
     another_topic,
@@ -36,10 +38,11 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
     is_same,
     limited,
     lost_messages,
-    mismatch,
     next_in,
     refuse_loss,
+    refuse_mismatch,
     resolved,
+    resolved_times,
 )
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
 
@@ -55,42 +58,6 @@ _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
 _NO_ID = str(Uuid(0, 0))
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
-
-
-def topics_of(spec: SourceSpec) -> list[str]:
-    """The topics of option subscribe."""
-    return [name for text in spec.options["subscribe"].split(",") if (name := text.strip())]
-
-
-def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | NextOffsets:
-    """Option startingOffsets: earliest, latest (default) or Spark's JSON `{"topic": {"0": 23, "1": -2}}` of all its topics."""
-    text = spec.options.get("startingOffsets", "latest")
-    if text in ("earliest", "latest"):
-        return cast(Literal["earliest", "latest"], text)
-    try:
-        given = json.loads(text)
-        parsed = {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in given.items()}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise SourceError(
-            f"source {spec.name!r}: option startingOffsets must be earliest, latest or JSON such as "
-            f'{{"topic": {{"0": 23, "1": -2}}}}, not {text!r}'
-        ) from error
-    if wrong := mismatch([f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics_of(spec)]):
-        raise SourceError(f"source {spec.name!r}: {wrong}")
-    return parsed
-
-
-def _partition(name: str) -> str:
-    if not 0 <= int(name) < 2**31:
-        raise ValueError(f"{name} is no partition")
-    return str(int(name))
-
-
-def _offset(value: object) -> int:
-    """A whole number; -1 is the end of a partition, -2 its beginning."""
-    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value < 2**63:
-        raise ValueError(f"{value} is no offset")
-    return value
 
 
 class KafkaStream:
@@ -116,9 +83,31 @@ class KafkaStream:
 
     def initial_offset(self) -> Offsets:
         if not self._record.exists():
-            starting = starting_offsets(self._spec)
-            durable_file.create(self._record, json.dumps(resolved(self._spec.name, starting, self._look({}))))
+            durable_file.create(self._record, json.dumps(self._first_offsets()))
         return json.loads(self._record.read_text())
+
+    def _first_offsets(self) -> Offsets:
+        starting, there = starting_at(self._spec), self._look({})
+        if not isinstance(starting, Times):
+            return resolved(self._spec.name, starting, there)
+        if not isinstance(starting.by_partition, int):
+            refuse_mismatch(self._spec.name, "startingOffsetsByTimestamp", starting.by_partition, there)
+        return resolved_times(self._spec.name, starting, self._at_times(starting, there), there)
+
+    def _at_times(self, times: Times, there: Mapping[str, TopicNow]) -> NextOffsets:
+        """By partition the offset of the first message of its time or later, -1 where there is none."""
+        found: NextOffsets = {}
+        for topic, now in there.items():
+            asked = [TopicPartition(topic, int(p), times.of(topic, p)) for p in now.ranges]
+            try:
+                marks = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS)
+                for mark in marks:
+                    if mark.error is not None:
+                        raise KafkaException(mark.error)
+            except KafkaException as error:
+                raise _unreachable(self._spec, topic, error) from error
+            found[topic] = {str(mark.partition): max(mark.offset, -1) for mark in marks}
+        return found
 
     def close_listing(self) -> None:
         there = self._look({topic: {"id": "", "next": {}} for topic in self._topics})

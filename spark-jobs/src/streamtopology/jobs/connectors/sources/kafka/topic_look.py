@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.kafka.positions import mismatch, partition_names
-from streamtopology.jobs.connectors.sources.kafka.stream import client_settings, starting_offsets, topics_of
+from streamtopology.jobs.connectors.sources.kafka.options import starting_at, topics_of
+from streamtopology.jobs.connectors.sources.kafka.positions import Times, mismatch, partition_names
+from streamtopology.jobs.connectors.sources.kafka.stream import client_settings
 from streamtopology.topology import Doubt, Problem, did_you_mean
 
 _CONNECT_SECONDS = 0.5
@@ -44,11 +45,13 @@ def check_topics(spec: SourceSpec) -> Iterator[Problem]:
             near = did_you_mean(topic, there)
             sentence = f"topic {topic!r} is not at {servers}; create it, or correct option subscribe{near}"
             yield Doubt("options.subscribe", f"source {spec.name!r}: {sentence}")
-    starting = starting_offsets(spec)
-    if not isinstance(starting, str) and all(topic in there for topic in topics):
+    starting, option = starting_at(spec), "startingOffsets"
+    if isinstance(starting, Times):
+        starting, option = starting.by_partition, "startingOffsetsByTimestamp"
+    if isinstance(starting, Mapping) and all(topic in there for topic in topics):
         named = {topic: sorted(map(str, there[topic].partitions)) for topic in topics}
-        if wrong := mismatch(partition_names(starting), partition_names(named)):
-            yield Doubt("options.startingOffsets", f"source {spec.name!r}: {wrong}; a checkpoint that has begun does not ask")
+        if wrong := mismatch(option, partition_names(starting), partition_names(named)):
+            yield Doubt(f"options.{option}", f"source {spec.name!r}: {wrong}; a checkpoint that has begun does not ask")
 
 
 def _accepts(server: str) -> bool:

@@ -1,0 +1,100 @@
+"""The options of a Kafka source that say which topics it reads, and where a stream begins; their names are Spark's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal, cast
+
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.errors import SourceError
+from streamtopology.jobs.connectors.sources.kafka.positions import NextOffsets, Times, mismatch
+from streamtopology.topology import Doubt, Problem
+
+# Where a stream begins. Of those that are given the first counts, as in Spark.
+STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_STRATEGY = "startingOffsetsByTimestampStrategy"
+_TIMES = STARTING[:2]
+
+
+def topics_of(spec: SourceSpec) -> list[str]:
+    """The topics of option subscribe."""
+    return [name for text in spec.options["subscribe"].split(",") if (name := text.strip())]
+
+
+def starting_at(spec: SourceSpec) -> Literal["earliest", "latest"] | NextOffsets | Times:
+    """Where the stream begins: the end of its topics, unless an option says otherwise. Raises SourceError."""
+    option, or_end = _first_of(spec), _or_end(spec)
+    text = spec.options.get(option, "latest").strip()
+    if option == "startingTimestamp":
+        if not re.fullmatch("[0-9]{1,18}", text):
+            raise SourceError(f"source {spec.name!r}: option {option} must be milliseconds since 1970, not {text!r}")
+        return Times(int(text), or_end)
+    if option == "startingOffsetsByTimestamp":
+        example = '{"topic": {"0": 1767225600000}}, with milliseconds since 1970'
+        return Times(_by_partition(spec, option, _time, f"must be JSON such as {example}"), or_end)
+    if text in ("earliest", "latest"):
+        return cast(Literal["earliest", "latest"], text)
+    return _by_partition(spec, option, _offset, 'must be earliest, latest or JSON such as {"topic": {"0": 23, "1": -2}}')
+
+
+def starting_problems(spec: SourceSpec) -> Iterator[Problem]:
+    """Find options of where a stream begins that are wrong, or of which another one takes the place."""
+    for option, read in ((_STRATEGY, _or_end), (_first_of(spec), starting_at)):
+        try:
+            read(spec)
+        except SourceError as error:
+            yield Problem(f"options.{option}", str(error))
+            return
+    first, *others = [name for name in STARTING if name in spec.options] or ["none"]
+    unused = [(name, f"as {first} takes its place") for name in others]
+    if _STRATEGY in spec.options and first not in _TIMES:
+        unused.append((_STRATEGY, f"without {' or '.join(_TIMES)}"))
+    for name, why in unused:
+        yield Doubt(f"options.{name}", f"source {spec.name!r}: option {name} is not used, {why}; leave it out")
+
+
+def _first_of(spec: SourceSpec) -> str:
+    return next((name for name in STARTING if name in spec.options), "startingOffsets")
+
+
+def _or_end(spec: SourceSpec) -> bool:
+    text = spec.options.get(_STRATEGY, "error")
+    if text not in ("error", "latest"):
+        raise SourceError(f"source {spec.name!r}: option {_STRATEGY} must be error or latest, not {text!r}")
+    return text == "latest"
+
+
+def _by_partition(spec: SourceSpec, option: str, of: Callable[[object], int], must: str) -> NextOffsets:
+    """An option in Spark's JSON, `{"topic": {"0": 23, "1": -2}}`, that names all its topics."""
+    text = spec.options[option]
+    try:
+        given = json.loads(text)
+        parsed = {topic: {_partition(p): of(value) for p, value in parts.items()} for topic, parts in given.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SourceError(f"source {spec.name!r}: option {option} {must}, not {text!r}") from error
+    if wrong := mismatch(option, [f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics_of(spec)]):
+        raise SourceError(f"source {spec.name!r}: {wrong}")
+    return parsed
+
+
+def _partition(name: str) -> str:
+    if not 0 <= int(name) < 2**31:
+        raise ValueError(f"{name} is no partition")
+    return str(int(name))
+
+
+def _offset(value: object) -> int:
+    """A whole number; -1 is the end of a partition, -2 its beginning."""
+    return _whole(value, -2)
+
+
+def _time(value: object) -> int:
+    return _whole(value, 0)
+
+
+def _whole(value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise ValueError(f"{value} is none")
+    return value
