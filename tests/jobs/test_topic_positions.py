@@ -130,6 +130,27 @@ def test_time_to_begin_at_that_is_none_is_refused(option: str, text: str, senten
     assert str(problem).startswith(f"options.{option}: source 's': option {option} {sentence}")
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("endingOffsets", "a stream has no end; trigger.availableNow ends it at what its topics hold at the start"),
+        ("endingTimestamp", "a stream has no end"),
+        ("assign", "name them in subscribe"),
+        ("minPartitions", "the planner deals offsets to the executors"),
+        ("minpartitions", "the planner deals offsets to the executors"),
+        ("minOffsetsPerTrigger", "trigger.interval says"),
+        ("groupIdPrefix", "kafka.group.id is the whole name"),
+        ("kafkaConsumer.pollTimeoutMs", "a broker is waited for"),
+    ],
+)
+def test_option_that_only_spark_has_is_refused_with_its_reason(option: str, why: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: "1"}
+    (problem,) = check(Source("s", "kafka", None, options)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
+    assert f"source 's': option {option} is not taken over from Spark: " in problem.message
+    assert why in problem.message
+
+
 def test_options_to_begin_at_that_are_not_used_are_named() -> None:
     options = {"startingTimestamp": "5", "startingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest"}
     assert unused_of(options) == ["startingOffsets"]

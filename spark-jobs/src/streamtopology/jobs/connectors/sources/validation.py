@@ -19,7 +19,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     unwritable,
 )
-from streamtopology.jobs.connectors.sources.kafka.options import starting_problems, topics_of
+from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topics_of
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
@@ -157,7 +157,9 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         if name not in spec.options:
             add(name, f"source {spec.name!r}: format {spec.format} needs option {name}")
     for name, value in spec.options.items():
-        if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
+        if spec.format == "kafka" and (refusal := only_in_spark(name)):
+            add(name, f"source {spec.name!r}: {refusal}")
+        elif name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
             has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
         if spec.format == "kafka" and (refusal := set_by_us(name, SET_BY_SOURCES)):

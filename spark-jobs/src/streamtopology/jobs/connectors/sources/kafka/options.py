@@ -17,6 +17,32 @@ STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
 _STRATEGY = "startingOffsetsByTimestampStrategy"
 _TIMES = STARTING[:2]
 
+_ENDLESS = "a stream has no end; trigger.availableNow ends it at what its topics hold at the start"
+_DEALT = "the planner deals offsets to the executors by their speed"
+_GATHERED = "trigger.interval says for how long messages are gathered"
+_PATIENT = "a broker is waited for, for 30 s"
+# Options of Spark's reader that a source does not have, and why.
+_OF_SPARK_ALONE = {
+    "endingOffsets": _ENDLESS,
+    "endingOffsetsByTimestamp": _ENDLESS,
+    "endingTimestamp": _ENDLESS,
+    "assign": "topics are read with all their partitions; name them in subscribe, and choose partitions by where",
+    "minPartitions": _DEALT,
+    "maxRecordsPerPartition": _DEALT,
+    "minOffsetsPerTrigger": _GATHERED,
+    "maxTriggerDelay": _GATHERED,
+    "groupIdPrefix": "kafka.group.id is the whole name of the group",
+    "fetchOffset.numRetries": _PATIENT,
+    "fetchOffset.retryIntervalMs": _PATIENT,
+    "kafkaConsumer.pollTimeoutMs": _PATIENT,
+}
+
+
+def only_in_spark(option: str) -> str | None:
+    """A clause on an option that Spark's reader of Kafka has, and a source does not; None for any other."""
+    same = next((name for name in _OF_SPARK_ALONE if name.lower() == option.lower()), None)
+    return None if same is None else f"option {option} is not taken over from Spark: {_OF_SPARK_ALONE[same]}; leave it out"
+
 
 def topics_of(spec: SourceSpec) -> list[str]:
     """The topics of option subscribe."""
