@@ -275,6 +275,94 @@ def test_topic_that_is_subscribed_to_again_continues_where_it_was_left(kafka_bro
     assert values(descriptors, both) == [b"later"]
 
 
+# --- a pattern of topics
+
+
+def of_pattern(broker: Broker, pattern: str, **options: str) -> SourceSpec:
+    given = {"kafka.bootstrap.servers": broker.servers, "subscribePattern": pattern, "startingOffsets": "earliest"} | options
+    return SourceSpec.of(topology.Source("in", "kafka", None, given), "flights")
+
+
+def test_topics_of_a_pattern_are_found_in_mid_run_and_read_from_their_first_messages(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    first = kafka_broker.topic()
+    second, other = f"{first}-2", f"other-{first}"
+    kafka_broker.create(other)
+    kafka_broker.send(first, [b"before"])
+    kafka_broker.send(other, [b"of another name"])
+    source = of_pattern(kafka_broker, f"{first}(-[0-9]+)?", startingOffsets="latest")
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(second)
+    kafka_broker.send(second, [b"a new topic"])
+    kafka_broker.send(first, [b"later"])
+    descriptors, end = step(reader, {})
+    assert sorted(values(descriptors, source)) == [b"a new topic", b"later"]
+    kafka_broker.add_partitions(second, 2)
+    kafka_broker.send(second, [b"a new partition"], partition=1)
+    for again in (reader, DescriptorStream([source], tmp_path)):
+        descriptors, _ = step(again, end)
+        assert values(descriptors, source) == [b"a new partition"]
+
+
+def test_pattern_that_no_topic_matches_waits_for_one(kafka_broker: Broker, tmp_path: Path) -> None:
+    later = f"later-{kafka_broker.topic()}"
+    source = of_pattern(kafka_broker, f"later-{later[6:]}|nothing", startingTimestamp=str(hours_ago(0)))
+    (doubt,) = check_topics(source)
+    assert (doubt.path, "matches it; those that are created later are read" in str(doubt)) == ("options.subscribePattern", True)
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(later)
+    kafka_broker.send(later, [b"there"], times=[hours_ago(2)])
+    assert values(step(reader, {})[0], source) == [b"there"]
+    assert not list(check_topics(source))
+
+
+def test_topic_of_a_pattern_that_is_gone_is_refused_or_left(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    gone = f"{topic}-gone"
+    kafka_broker.create(gone)
+    kafka_broker.send(gone, [b"old"])
+    _, end = step(DescriptorStream([of_pattern(kafka_broker, f"{topic}.*")], tmp_path), {})
+    kafka_broker.delete(gone)
+    kafka_broker.send(topic, [b"goes on"])
+    with pytest.raises(SourceError, match=f"topic {gone} at .* cannot be read: there is none"):
+        DescriptorStream([of_pattern(kafka_broker, f"{topic}.*")], tmp_path).advance(end)
+    for pattern, options in ((f"{topic}.*", ALLOWED), (topic, {})):
+        source = of_pattern(kafka_broker, pattern, **options)
+        descriptors, after = step(DescriptorStream([source], tmp_path), end)
+        assert (values(descriptors, source), after["in"][gone]) == ([b"goes on"], end["in"][gone])
+
+
+def test_available_now_leaves_topics_that_come_later(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"there"])
+    source = of_pattern(kafka_broker, f"{topic}.*")
+    reader = DescriptorStream([source], tmp_path)
+    reader.close_listing()
+    kafka_broker.create(later := f"{topic}-later")
+    kafka_broker.send(later, [b"later"])
+    descriptors, end = step(reader, {})
+    assert values(descriptors, source) == [b"there"]
+    assert values(step(reader, end)[0], source) == []
+    assert values(step(DescriptorStream([source], tmp_path), end)[0], source) == [b"later"]
+
+
+def test_offsets_to_begin_at_are_those_of_all_topics_of_a_pattern(kafka_broker: Broker, tmp_path: Path) -> None:
+    one = kafka_broker.topic()
+    kafka_broker.create(two := f"{one}-2")
+    for topic in (one, two):
+        kafka_broker.send(topic, [b"0", topic.encode()])
+    starting = {one: {"0": 1}, two: {"0": 1}}
+    source = of_pattern(kafka_broker, f"{one}.*", startingOffsets=json.dumps(starting))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "all"), {})[0], source)) == [one.encode(), two.encode()]
+    source = of_pattern(kafka_broker, f"{one}.*", startingOffsets=json.dumps({one: {"0": 1}}))
+    with pytest.raises(SourceError, match=f"lacks topic {two}, partition 0; it must name every partition"):
+        DescriptorStream([source], tmp_path / "one").advance({})
+    assert [finding.path for finding in check_topics(source)] == ["options.startingOffsets"]
+
+
 # --- where to start
 
 

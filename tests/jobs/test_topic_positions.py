@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     TopicNow,
@@ -128,6 +131,41 @@ def test_time_to_begin_at_that_is_none_is_refused(option: str, text: str, senten
     (problem,) = check(Source("s", "kafka", None, options)).findings
     assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
     assert str(problem).startswith(f"options.{option}: source 's': option {option} {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "sentence"),
+    [
+        ({}, "subscribe", "format kafka needs option subscribe (or subscribePattern)"),
+        ({"subscribe": "t", "subscribePattern": "t"}, "subscribe", "takes option subscribe or subscribePattern, not both"),
+        ({"subscribePattern": " "}, "subscribePattern", "option subscribePattern names no topic"),
+        (
+            {"subscribePattern": "t["},
+            "subscribePattern",
+            "is a regular expression that Java and Python must read alike: unterm",
+        ),
+        ({"subscribePattern": "[a-z&&[^t]]"}, "subscribePattern", "must read alike: Possible set intersection"),
+        ({"subscribePattern": r"\Qt.u\E"}, "subscribePattern", r"must read alike: bad escape \Q"),
+    ],
+)
+def test_topics_that_cannot_be_are_refused(options: dict[str, str], path: str, sentence: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", **options}
+    (problem,) = check(Source("s", "kafka", None, given)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{path}", False)
+    assert sentence in problem.message
+
+
+def test_pattern_matches_whole_names_and_none_of_kafkas_own() -> None:
+    topics = ["rides", "rides-2", "my-rides", "Rides", "__consumer_offsets", "__transaction_state", "__mine"]
+    for pattern, found in (("rides", ["rides"]), ("rides.*", ["rides", "rides-2"]), (".*s", ["Rides", "my-rides", "rides"])):
+        assert matching(pattern_of_text(pattern), topics) == found
+    assert matching(pattern_of_text("__.*"), topics) == ["__mine"]
+
+
+def pattern_of_text(text: str) -> re.Pattern[str]:
+    pattern = pattern_of(SourceSpec("s", "kafka", None, {"subscribePattern": text}))
+    assert pattern is not None
+    return pattern
 
 
 @pytest.mark.parametrize(

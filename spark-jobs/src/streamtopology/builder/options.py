@@ -65,6 +65,7 @@ class CsvSourceOptions(JsonSourceOptions, total=False):
 
 
 class KafkaSourceOptions(SourceOptions, total=False):
+    subscribePattern: str
     startingTimestamp: int
     startingOffsetsByTimestamp: str
     startingOffsetsByTimestampStrategy: Literal["error", "latest"]

@@ -19,7 +19,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     unwritable,
 )
-from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topics_of
+from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topic_problems
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
@@ -30,7 +30,7 @@ from streamtopology.jobs.connectors.sources.text.text_values import time_problem
 from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
-_REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
+_REQUIRED = {"kafka": ("kafka.bootstrap.servers",)}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
 _BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup", "multiLine")
 
@@ -188,10 +188,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        if "subscribe" in spec.options and not topics_of(spec):
-            add("subscribe", f"source {spec.name!r}: option subscribe names no topic")
-        elif "subscribe" in spec.options:
-            problems += starting_problems(spec)
+        problems += topic_problems(spec)
+        problems += starting_problems(spec)
     return problems
 
 

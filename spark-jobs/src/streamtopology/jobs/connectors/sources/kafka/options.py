@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, cast
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
@@ -16,6 +17,8 @@ from streamtopology.topology import Doubt, Problem
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _STRATEGY = "startingOffsetsByTimestampStrategy"
 _TIMES = STARTING[:2]
+# The topics that brokers keep for themselves; no pattern is of them.
+_OF_KAFKA = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 _ENDLESS = "a stream has no end; trigger.availableNow ends it at what its topics hold at the start"
 _DEALT = "the planner deals offsets to the executors by their speed"
@@ -45,8 +48,44 @@ def only_in_spark(option: str) -> str | None:
 
 
 def topics_of(spec: SourceSpec) -> list[str]:
-    """The topics of option subscribe."""
-    return [name for text in spec.options["subscribe"].split(",") if (name := text.strip())]
+    """The topics of option subscribe; none of a source with a pattern."""
+    return [name for text in spec.options.get("subscribe", "").split(",") if (name := text.strip())]
+
+
+def pattern_of(spec: SourceSpec) -> re.Pattern[str] | None:
+    """Option subscribePattern; None for a source without. Raises SourceError."""
+    text = spec.options.get("subscribePattern")
+    if text is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # of sets in sets, which Java and Python read differently
+            return re.compile(text.strip())
+    except (re.error, FutureWarning) as error:
+        why = f"is a regular expression that Java and Python must read alike: {error}; write it otherwise, or name the topics"
+        raise SourceError(f"source {spec.name!r}: option subscribePattern {why} in subscribe") from error
+
+
+def matching(pattern: re.Pattern[str], topics: Iterable[str]) -> list[str]:
+    """The topics whose whole names match, without Kafka's own."""
+    return sorted(topic for topic in topics if pattern.fullmatch(topic) and topic not in _OF_KAFKA)
+
+
+def topic_problems(spec: SourceSpec) -> Iterator[Problem]:
+    """Find what is wrong with the options that say which topics are read."""
+    given = [name for name in ("subscribe", "subscribePattern") if name in spec.options]
+    if len(given) != 1:
+        wrong = (
+            "takes option subscribe or subscribePattern, not both" if given else "needs option subscribe (or subscribePattern)"
+        )
+        yield Problem("options.subscribe", f"source {spec.name!r}: format kafka {wrong}")
+    elif not spec.options[given[0]].replace(",", "").strip():
+        yield Problem(f"options.{given[0]}", f"source {spec.name!r}: option {given[0]} names no topic")
+    else:
+        try:
+            pattern_of(spec)
+        except SourceError as error:
+            yield Problem("options.subscribePattern", str(error))
 
 
 def starting_at(spec: SourceSpec) -> Literal["earliest", "latest"] | NextOffsets | Times:
@@ -100,7 +139,8 @@ def _by_partition(spec: SourceSpec, option: str, of: Callable[[object], int], mu
         parsed = {topic: {_partition(p): of(value) for p, value in parts.items()} for topic, parts in given.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise SourceError(f"source {spec.name!r}: option {option} {must}, not {text!r}") from error
-    if wrong := mismatch(option, [f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics_of(spec)]):
+    topics = topics_of(spec) or parsed  # those of a pattern are known by the brokers
+    if wrong := mismatch(option, [f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics]):
         raise SourceError(f"source {spec.name!r}: {wrong}")
     return parsed
 

@@ -170,8 +170,8 @@ def mismatch(option: str, named: Iterable[str], there: Iterable[str]) -> str | N
     clauses += [f"lacks {_listed(missing)}"] if missing else []
     numbers = " (-2: from its first message, -1: from its end)" if option == "startingOffsets" else ""
     return (
-        f"option {option} {' and '.join(clauses)}; it must name every partition of the topics of option subscribe, and "
-        f"no other{numbers}"
+        f"option {option} {' and '.join(clauses)}; it must name every partition of the topics that are read, and no "
+        f"other{numbers}"
     )
 
 

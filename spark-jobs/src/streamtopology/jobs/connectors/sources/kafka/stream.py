@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -26,7 +27,7 @@ from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
-from streamtopology.jobs.connectors.sources.kafka.options import starting_at, topics_of
+from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     Offsets,
@@ -64,14 +65,14 @@ class KafkaStream:
     """One Kafka source: offsets are `Offsets`.
 
     Where the stream begins is written to `folder` once, so that `latest` means the same after a crash of the first
-    batch. Partitions that appear later are read from their beginning. A topic that is not subscribed to any more keeps its
-    position, as one that was deleted does.
+    batch. Partitions that appear later are read from their beginning, and so are topics that come to match a pattern. A topic
+    that is not subscribed to any more keeps its position, as one that was deleted does.
     """
 
     def __init__(self, spec: SourceSpec, folder: Path) -> None:
         self._spec = spec
         self._record = folder / "initial.json"
-        self._topics = topics_of(spec)
+        self._pattern = pattern_of(spec)
         self._limit = positive_option(spec, "maxOffsetsPerTrigger")
         self._fails_on_loss = fails_on_loss(spec)
         try:
@@ -110,7 +111,7 @@ class KafkaStream:
         return found
 
     def close_listing(self) -> None:
-        there = self._look({topic: {"id": "", "next": {}} for topic in self._topics})
+        there = self._look({topic: {"id": "", "next": {}} for topic in topics_of(self._spec)})
         self._closed_at = resolved(self._spec.name, "latest", there)
 
     def advance(self, start: Offsets) -> Offsets:
@@ -185,12 +186,21 @@ class KafkaStream:
     def _look(self, known: Offsets) -> dict[str, TopicNow]:
         """The topics as they are now. Raises SourceError for one that is gone, unless it is `known` and loss is allowed."""
         found: dict[str, TopicNow] = {}
-        for topic, topic_id in _ids(self._spec, self._topics).items():  # before the offsets: those of a newer topic are refused
+        topics = topics_of(self._spec) if self._pattern is None else self._matching(self._pattern, known)
+        for topic, topic_id in _ids(self._spec, topics).items():  # before the offsets: those of a newer topic are refused
             if topic_id is not None:
                 found[topic] = TopicNow(topic_id, self._ranges(topic))
-            elif self._fails_on_loss or topic not in known:
+            elif self._fails_on_loss if topic in known else self._pattern is None:
                 raise _gone(self._spec, topic)
         return found
+
+    def _matching(self, pattern: re.Pattern[str], known: Iterable[str]) -> list[str]:
+        """The topics of a pattern: those that there are, and those that are `known`, though they may be gone."""
+        try:
+            there = self._consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        except KafkaException as error:
+            raise _unreachable(self._spec, f"of pattern {pattern.pattern}", error) from error
+        return matching(pattern, {*there, *known})
 
     def _ranges(self, topic: str) -> dict[str, tuple[int, int]]:
         """Partition -> (first offset, last stable offset + 1), in partition order."""
@@ -391,6 +401,8 @@ def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
 def _ids(spec: SourceSpec, topics: list[str]) -> dict[str, str | None]:
     """The ids of topics, "" where the broker has none; None of a topic that does not exist. Raises SourceError."""
     ids: dict[str, str | None] = {}
+    if not topics:
+        return ids
     asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
     for topic, answer in asked.items():
         try:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.kafka.options import starting_at, topics_of
+from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import Times, mismatch, partition_names
 from streamtopology.jobs.connectors.sources.kafka.stream import client_settings
 from streamtopology.topology import Doubt, Problem, did_you_mean
@@ -39,7 +39,11 @@ def check_topics(spec: SourceSpec) -> Iterator[Problem]:
     except KafkaException as error:
         yield _unreachable(spec, f"{servers} did not answer ({error.args[0].str()})")
         return
-    topics = topics_of(spec)
+    pattern = pattern_of(spec)
+    topics = topics_of(spec) if pattern is None else matching(pattern, there)
+    if not topics:
+        sentence = f"no topic at {servers} matches it; those that are created later are read from their first messages"
+        yield Doubt("options.subscribePattern", f"source {spec.name!r}: option subscribePattern: {sentence}")
     for topic in topics:
         if topic not in there:
             near = did_you_mean(topic, there)
