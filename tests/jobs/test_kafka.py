@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,37 @@ def test_rows_have_sparks_columns(kafka_broker: Broker, tmp_path: Path) -> None:
     (row,) = batch.to_pylist()
     assert (row["key"], row["value"], row["topic"], row["partition"], row["offset"]) == (b"1234", b"12345", topic, 0, 0)
     assert row["timestamp"].year >= 2024
+
+
+def test_rows_have_headers_and_kind_of_time_where_they_are_asked_for(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As Spark has them: NULL without headers; 0 for a time of the producer, 1 for one of the broker."""
+    ours = kafka_broker.topic()
+    kafka_broker.create(theirs := f"{ours}-theirs", config={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": kafka_broker.servers})
+    sent = [[("trace", b"\xff\x00"), ("trace", None), ("Zürich", "東京".encode())], None, [("", b"")]]
+    for headers in sent:
+        producer.produce(ours, b"v", headers=headers)
+    producer.produce(theirs, b"v")
+    producer.flush()
+    select = ["topic", "headers", "timestampType"]
+    source = replace(spec(kafka_broker, f"{ours}, {theirs}", includeHeaders="true"), select=tuple(select))
+    descriptors, _ = step(DescriptorStream([source], tmp_path), {})
+    rows = [row for d in descriptors for batch in read(d, source) for row in batch.to_pylist()]
+    found = [row["headers"] and [(each["key"], each["value"]) for each in row["headers"]] for row in rows]
+    assert found == [*sent, None]
+    assert [(row["topic"], row["timestampType"]) for row in rows] == [(ours, 0)] * 3 + [(theirs, 1)]
+
+
+def test_operators_take_a_header(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    producer = Producer({"bootstrap.servers": kafka_broker.servers})
+    for name in ("a", "b", "a"):
+        producer.produce(topic, b"v", headers=[("other", b"x"), ("of", name.encode())])
+    producer.flush()
+    given = counted_values(kafka_broker.servers, topic, includeHeaders="true")
+    given["spec"]["sources"][0]["select"] = ["decode(list_filter(headers, lambda h: h.key = 'of')[1].value) AS v"]
+    run_query(flow := Flow(tmp_path, given))
+    assert {row["v"]: row["count"] for row in flow.state("n")} == {"a": 2, "b": 1}
 
 
 def test_aborted_transactions_are_not_rows(kafka_broker: Broker, tmp_path: Path) -> None:

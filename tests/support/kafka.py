@@ -45,9 +45,9 @@ class Broker:
         self.create(name, partitions)
         return name
 
-    def create(self, topic: str, partitions: int = 1) -> None:
+    def create(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for made in admin.create_topics([NewTopic(topic, partitions)]).values():
+        for made in admin.create_topics([NewTopic(topic, partitions, config=config or {})]).values():
             made.result(timeout=60)
 
     def delete(self, topic: str) -> None:

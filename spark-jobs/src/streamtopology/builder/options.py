@@ -72,6 +72,7 @@ class KafkaSourceOptions(SourceOptions, total=False):
     startingOffsets: str
     maxOffsetsPerTrigger: int
     failOnDataLoss: bool
+    includeHeaders: bool
 
 
 class PlaceOptions(TypedDict, total=False):

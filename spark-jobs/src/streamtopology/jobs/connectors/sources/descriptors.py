@@ -37,6 +37,7 @@ _KAFKA_OPTIONS = (
     "startingOffsets",
     "maxOffsetsPerTrigger",
     "failOnDataLoss",
+    "includeHeaders",
 )
 
 

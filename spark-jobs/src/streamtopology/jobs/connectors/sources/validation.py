@@ -32,7 +32,7 @@ from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, 
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers",)}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup", "multiLine")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "includeHeaders", "recursiveFileLookup", "multiLine")
 
 # Places of the options without which no file can be looked at.
 _READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}

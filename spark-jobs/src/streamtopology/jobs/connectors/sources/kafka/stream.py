@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -45,7 +46,7 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
     resolved,
     resolved_times,
 )
-from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
+from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA, kafka_schema
 
 _TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
@@ -246,7 +247,7 @@ def fails_on_loss(spec: SourceSpec) -> bool:
 
 
 def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    """The committed messages of an offset range, columns of `KAFKA_SCHEMA`; aborted ones and gaps are left out.
+    """The committed messages of an offset range, columns of `kafka_schema`; aborted ones and gaps are left out.
 
     Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says; with a
     topic that was created again since, all are. One range of a source at a time: ranges share the process's consumer.
@@ -269,7 +270,7 @@ def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
 
 def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
     consumer = _consumer(tuple(sorted(_settings(spec).items())))
-    reached, rows, size = descriptor.start, list[Message](), 0
+    reached, rows, size, schema = descriptor.start, list[Message](), 0, kafka_schema(spec)
     try:
         consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
         while reached < descriptor.end:
@@ -282,14 +283,14 @@ def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Itera
                 reached = max(_position_after(message, descriptor, spec) for message in [*marks, fetched[-1]])
             size += _value_bytes(fetched)
             if len(rows) >= _TABLE_ROWS or size >= _TABLE_BYTES:
-                yield _table(rows, descriptor)
+                yield _table(rows, descriptor, schema)
                 rows, size = [], 0
     except (KafkaException, TimeoutError) as error:
         raise _unreachable(spec, f"{descriptor.path}, partition {descriptor.part}, offset {reached},", error) from error
     finally:
         consumer.unassign()
     if rows:
-        yield _table(rows, descriptor)
+        yield _table(rows, descriptor, schema)
 
 
 def _fetched(consumer: Consumer, wanted: int) -> list[Message]:
@@ -340,22 +341,28 @@ def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) 
     raise _unreachable(spec, descriptor.path, KafkaException(error))
 
 
-def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
+def _table(messages: list[Message], descriptor: Descriptor, schema: pa.Schema) -> pa.Table:
     """The messages below the descriptor's end as rows."""
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     inside = messages[: int(np.searchsorted(offsets, descriptor.end))]
-    timestamps = kafka_timestamps(np.array([message.timestamp()[1] for message in inside], np.int64))
-    return pa.table(
-        [
-            pa.array([message.key() for message in inside], pa.binary()),
-            pa.array([message.value() for message in inside], pa.binary()),
-            pa.repeat(descriptor.path, len(inside)),
-            pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
-            pa.array(offsets[: len(inside)]),
-            timestamps,
-        ],
-        schema=KAFKA_SCHEMA,
-    )
+    columns: dict[str, Any] = {
+        "key": [message.key() for message in inside],
+        "value": [message.value() for message in inside],
+        "topic": pa.repeat(descriptor.path, len(inside)),
+        "partition": pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
+        "offset": offsets[: len(inside)],
+        "timestamp": kafka_timestamps(np.array([message.timestamp()[1] for message in inside], np.int64)),
+    }
+    if "timestampType" in schema.names:  # Spark's numbers are those of Kafka's own client: -1, 0, 1
+        columns["timestampType"] = [message.timestamp()[0] - TIMESTAMP_CREATE_TIME for message in inside]
+    if "headers" in schema.names:
+        columns["headers"] = [_headers(message) for message in inside]
+    return pa.table(columns, schema=schema)
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
+    """NULL of a message without, as in Spark."""
+    return [{"key": key, "value": value} for key, value in message.headers() or ()] or None
 
 
 def kafka_timestamps(milliseconds: np.ndarray) -> pa.Array:
