@@ -70,9 +70,12 @@ def check(source: Source, base_dir: Path = Path()) -> CheckedSource:
     places = {finding.path.partition("[")[0] for finding in findings if not isinstance(finding, Doubt)}
     if spec.format == "kafka":
         if not any(place.startswith("options") for place in places):
-            from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics  # loads librdkafka
+            from streamtopology.jobs.connectors.sources.kafka.topic_look import (
+                check_topics,
+                unused_settings,
+            )  # loads librdkafka
 
-            findings += check_topics(spec)
+            findings += [*check_topics(spec), *unused_settings(spec)]
     elif not places & _READING:
         findings += check_sample(spec, declared, expressions_hold=not places & {"select", "where"})
         readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)

@@ -77,7 +77,7 @@ class KafkaStream:
         self._limit = positive_option(spec, "maxOffsetsPerTrigger")
         self._fails_on_loss = fails_on_loss(spec)
         try:
-            self._consumer = Consumer(_settings(spec))
+            self._consumer = Consumer(consumer_settings(spec))
         except KafkaException as error:  # a setting librdkafka does not know or take
             raise SourceError(f"source {spec.name!r}: {error.args[0].str()}; correct its kafka.* options") from error
         self._closed_at: dict[str, TopicPosition] | None = None
@@ -269,7 +269,7 @@ def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
 
 
 def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    consumer = _consumer(tuple(sorted(_settings(spec).items())))
+    consumer = _consumer(tuple(sorted(consumer_settings(spec).items())))
     reached, rows, size, schema = descriptor.start, list[Message](), 0, kafka_schema(spec)
     try:
         consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
@@ -373,7 +373,8 @@ def kafka_timestamps(milliseconds: np.ndarray) -> pa.Array:
     return micros.cast(KAFKA_SCHEMA.field("timestamp").type)
 
 
-def _settings(spec: SourceSpec) -> dict[str, str]:
+def consumer_settings(spec: SourceSpec) -> dict[str, str]:
+    """All settings of the consumers of a source. Raises SourceError."""
     defaults = {
         "group.id": group_of(spec),
         "isolation.level": "read_committed",
