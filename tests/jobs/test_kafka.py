@@ -490,6 +490,16 @@ def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path
         open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
 
 
+def test_settings_of_consumers_are_said_to_be_ignored_by_nobody(
+    kafka_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"there"])
+    source = spec(kafka_broker, topic, **{"kafka.fetch.min.bytes": "2", "kafka.isolation.level": "read_uncommitted"})
+    assert values(step(DescriptorStream([source], tmp_path), {})[0], source) == [b"there"]
+    assert "ignored" not in capfd.readouterr().err
+
+
 def test_messages_of_100_kb_come_in_tables_of_bounded_bytes(kafka_broker: Broker, tmp_path: Path) -> None:
     """50,000 of them, as one table once had, are more than an Arrow array can hold."""
     topic, count = kafka_broker.topic(), 2_000

@@ -185,7 +185,7 @@ class StreamReader:
         settings: Mapping[str, Scalar] = NONE,
         **options: Unpack[KafkaSourceOptions],
     ) -> Stream:
-        """Topics of Kafka. `settings`: of its client, `{"kafka.security.protocol": "SASL_SSL"}`."""
+        """Topics of Kafka, or `subscribePattern`. `settings`: of its client, `{"kafka.security.protocol": "SASL_SSL"}`."""
         topics: dict[str, object] = {} if subscribe is None else {"subscribe": subscribe}
         return self._source(name, "kafka", None, {_SERVERS: servers, **topics, **settings, **options})
 

@@ -59,6 +59,7 @@ _WEIGHED = 256
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
 _NO_ID = str(Uuid(0, 0))
+_ERRORS_ALONE = {"log_level": "3"}  # it would warn of settings of consumers, which it does not use
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
 
 
@@ -398,7 +399,7 @@ def group_of(spec: SourceSpec) -> str:
 def admin(spec: SourceSpec) -> AdminClient:
     """One client per process and setting for what is asked about topics and groups."""
     given = {name: value for name, value in client_settings(spec).items() if name != "group.id"}
-    return _admin(tuple(sorted(({**_RECONNECTING, **given}).items())))
+    return _admin(tuple(sorted(({**_RECONNECTING, **_ERRORS_ALONE, **given}).items())))
 
 
 @cache
