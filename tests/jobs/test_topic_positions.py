@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
-from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of
+from streamtopology.jobs.connectors.sources.kafka.options import ignored_by_spark, matching, pattern_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     TopicNow,
@@ -187,6 +187,13 @@ def test_option_that_only_spark_has_is_refused_with_its_reason(option: str, why:
     assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
     assert f"source 's': option {option} is not taken over from Spark: " in problem.message
     assert why in problem.message
+
+
+def test_options_that_sparks_streams_ignore_are_known() -> None:
+    """Names have no case in Spark."""
+    used = ["SUBSCRIBE", "subscribepattern", "assign", "startingTimestamp", "endingOffsets", "minPartitions", "includeHeaders"]
+    ignored = ["startingOffset", "endingTimestamp", "kafkaBootstrapServers"]
+    assert ignored_by_spark([*used, *ignored, "kafka.acks", "Kafka.group.id"]) == ignored
 
 
 def test_options_to_begin_at_that_are_not_used_are_named() -> None:

@@ -25,6 +25,7 @@ from rich.console import Console
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.phases import Phase
+from streamtopology.jobs.connectors.sources.kafka.options import ignored_by_spark
 from streamtopology.jobs.connectors.sources.spark.native import rows_of
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.run import Serving, open_run, process
@@ -179,6 +180,9 @@ class ScriptSession:
 
     def _starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         catalyst.check_streaming(frame, asked.output_mode)
+        for option in ignored_by_spark(catalyst.options_of(catalyst.plan_of(frame), "kafka")):
+            said = f"Spark's reader of Kafka has no option {option} in a stream, and ignores it; correct it, or leave it out"
+            print(f"streamtopology: {self._place()}: {said}", file=sys.stderr, flush=True)
         try:
             with self._turn:
                 self._refuse_taken(asked.name)

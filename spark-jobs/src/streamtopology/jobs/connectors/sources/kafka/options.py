@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, cast
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, known_options
 from streamtopology.jobs.connectors.sources.errors import SourceError
 from streamtopology.jobs.connectors.sources.kafka.positions import NextOffsets, Times, mismatch
 from streamtopology.topology import Doubt, Problem
@@ -45,6 +45,12 @@ def only_in_spark(option: str) -> str | None:
     """A clause on an option that Spark's reader of Kafka has, and a source does not; None for any other."""
     same = next((name for name in _OF_SPARK_ALONE if name.lower() == option.lower()), None)
     return None if same is None else f"option {option} is not taken over from Spark: {_OF_SPARK_ALONE[same]}; leave it out"
+
+
+def ignored_by_spark(options: Iterable[str]) -> list[str]:
+    """Those of the options of a streaming frame that Spark's reader of Kafka neither uses nor refuses."""
+    has = {name.lower() for name in (*known_options("kafka"), *_OF_SPARK_ALONE)} - {"endingtimestamp"}
+    return [name for name in options if name.lower() not in has and not name.lower().startswith("kafka.")]
 
 
 def topics_of(spec: SourceSpec) -> list[str]:
