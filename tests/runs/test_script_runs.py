@@ -410,12 +410,18 @@ def test_aggregates_of_rows_without_duplicates_equal_sparks_batch_by_batch(job: 
 def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     command = [str(STREAMTOPOLOGY), "run", "examples/sessions_job.py", "--executors", "large:1:0.5,small:1:0.25", "--strict"]
+    command += ["--report", "build/report"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert ended.stdout.rstrip().endswith(" sessions of more than one trade")
     written = [json.loads(line) for file in (tmp_path / "build/sessions-job").glob("*.json") for line in file.open()]
     assert len(written) == int(ended.stdout.split()[-7])
     assert all(row["seconds"] > 0 for row in written)
+    report = tmp_path / "build/report/sessions-job"
+    assert json.loads((report / "report.json").read_text())["rows"] == sum(
+        len(file.read_text().splitlines()) - 1 for file in (ROOT / "examples/data/trades").glob("*.csv")
+    )
+    assert (report / "run.png").stat().st_size > 10_000
 
 
 FILES = """

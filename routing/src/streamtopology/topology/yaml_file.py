@@ -147,7 +147,8 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        return yaml.ScalarNode(f"{_TAG}str", data, style=None if data.isprintable() else '"')
+        style = "|" if "\n" in data else None if data.isprintable() else '"'
+        return yaml.ScalarNode(f"{_TAG}str", data, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)

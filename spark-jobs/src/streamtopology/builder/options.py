@@ -168,7 +168,8 @@ class SessionWindowOptions(OperatorOptions, total=False):
 class WindowJoinOptions(OperatorOptions, total=False):
     time: Required[str | Mapping[str, str]]
     size: str | float
-    within: str | float
+    within: str | float | Sequence[str | float]
+    outer: Sequence[str]
     select: Sequence[str]
     where: str
     allowedLateness: str | float

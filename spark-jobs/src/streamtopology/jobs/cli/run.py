@@ -31,12 +31,18 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option(
     "--policy", metavar="NAME", help="Of a script: the grouping's policy in place of the one that emits as Spark does."
 )
+@click.option("--to-manifest", "to_manifest", is_flag=True, help="Of a script: print its topologies, and run nothing.")
 @click.option("--batches", type=POSITIVE, help="Stop after this many batches.")
 @click.option("--duration", type=DURATION, help="Stop after this time, e.g. 90s or 10m.")
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
 @click.option("--fresh", is_flag=True, help="Start over: delete the checkpoint and what it gave to sinks; asks first.")
 @click.option("--yes", is_flag=True, help="With --fresh: do not ask.")
-@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write report.json and a picture of the run.")
+@click.option(
+    "--report",
+    type=OUTPUT_FOLDER,
+    metavar="DIR",
+    help="Write a report and a picture of the run, or of each query.",
+)
 @click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
 @click.option("--port", type=PORT, default=0, help="Port of the page, /metrics and /stats (default: any free one).")
 @click.option("--open", "opens", is_flag=True, help="Open the page of the run in a browser.")
@@ -48,6 +54,7 @@ def run(
     conf: tuple[str, ...],
     strict: bool,
     policy: str | None,
+    to_manifest: bool,
     batches: int | None,
     duration: float | None,
     drain: bool,
@@ -68,14 +75,17 @@ def run(
     """
     started = time.monotonic()
     if manifest.suffix == ".py":
-        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh, "report": report}.items():
+        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh}.items():
             if given:
                 raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
         if baseline is not None:
             raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
-        return _run_script(manifest, arguments, executors, conf, strict, policy, work_dir, port, opens, started)
-    if arguments or executors is not None or conf or strict or policy is not None:
-        raise WrongUse(f"arguments, --executors, --conf, --strict and --policy are for scripts; {manifest} is a manifest")
+        return _run_script(
+            manifest, arguments, executors, conf, strict, policy, to_manifest, report, work_dir, port, opens, started
+        )
+    if arguments or executors is not None or conf or strict or policy is not None or to_manifest:
+        options = "--executors, --conf, --strict, --policy and --to-manifest"
+        raise WrongUse(f"arguments, {options} are for scripts; {manifest} is a manifest")
     interrupts = Interrupts()
     interrupts.last_words = lambda: print(f"{interrupts.name}: ended before the first batch; nothing was read", flush=True)
     with interrupts.caught():
@@ -103,6 +113,8 @@ def _run_script(
     conf: tuple[str, ...],
     strict: bool,
     policy: str | None,
+    to_manifest: bool,
+    report: Path | None,
     work_dir: Path,
     port: int,
     opens: bool,
@@ -112,11 +124,13 @@ def _run_script(
     if len(settings) < len(conf):
         raise WrongUse("--conf takes NAME=VALUE, each name once")
     from streamtopology.jobs.local.run import Serving
-    from streamtopology.jobs.scripts.launch import Launch, run_script
+    from streamtopology.jobs.scripts.launch import Launch, print_manifests, run_script
     from streamtopology.jobs.view.http_server import refuse_taken_port
 
     refuse_taken_port(port)
-    return run_script(Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started))
+    serving = Serving(port, opens)
+    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, serving, report, started)
+    return print_manifests(launch) if to_manifest else run_script(launch)
 
 
 def _read(manifest: Path) -> Topology:

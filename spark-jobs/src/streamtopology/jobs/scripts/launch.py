@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +22,26 @@ from streamtopology.jobs.local.run import Serving
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.malloc import keep_freed_memory
 from streamtopology.jobs.runtime.topology_run import new_history
+from streamtopology.jobs.scripts.as_command import run_as_command
+from streamtopology.jobs.scripts.as_manifest import ScriptManifests
 from streamtopology.jobs.scripts.executors import shape_of
 from streamtopology.jobs.scripts.lifted import name_of
 from streamtopology.jobs.scripts.session import ScriptSession
 from streamtopology.jobs.spark.cluster import executor_slots
 from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.jobs.view.live_view import View
-from streamtopology.topology import ManifestError, Problem, to_manifest
+from streamtopology.topology import ManifestError, Problem, Topology, to_manifest
+from streamtopology.topology.yaml_file import yaml_text
+
+# The executors of a script whose queries are planned, and not run.
+_TO_PLAN_ON = "main:1:1"
 
 
 @dataclass(frozen=True)
 class Launch:
     """How a script is run.
 
-    executors: as `shape_of` takes them. conf: further settings of Spark. is_strict, policy: see `ScriptSession`.
+    executors: as `shape_of` takes them. conf: further settings of Spark. is_strict, policy, report: see `ScriptSession`.
     """
 
     script: Path
@@ -47,22 +52,49 @@ class Launch:
     policy: str | None
     work_dir: Path
     serving: Serving
+    report: Path | None
     started: float
 
 
 def run_script(launch: Launch) -> int:
     """Run the script to its end; returns its exit code. What it raises is printed as Python does."""
     shape = shape_of(name_of(launch.script.stem), launch.executors, launch.conf, launch.policy)
-    slots = executor_slots(shape)
     try:
-        refuse_too_many(len(slots), machine_bytes())
+        refuse_too_many(len(executor_slots(shape)), machine_bytes())
     except NoRoom as error:
         raise ManifestError([Problem("--executors", str(error))]) from None
-    script = launch.script.resolve()
-    _let_executors_import(script.parent)
-    keep_freed_memory()
+    script, executors = launch.script.resolve(), _classes_of(shape)
+    with _started_by(launch, shape) as start:
+        session = ScriptSession(
+            start, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy, launch.report
+        )
+        with session.taken_over():
+            return _exit_code(script, lambda: run_as_command(script, launch.arguments))
+
+
+def print_manifests(launch: Launch) -> int:
+    """Print the script's topologies for `kubectl apply`; returns the script's exit code if it fails before it starts any."""
+    name, script = name_of(launch.script.stem), launch.script.resolve()
+    executors = _classes_of(shape_of(name, launch.executors, launch.conf, launch.policy))
+    manifests = ScriptManifests(script, launch.arguments, executors, launch.conf, launch.is_strict, launch.policy)
+    with _started_by(launch, shape_of(name, _TO_PLAN_ON, launch.conf)) as start:
+        code = _exit_code(script, lambda: manifests.read(start))
+    if not code:
+        print("---\n".join(map(yaml_text, manifests.documents())), end="")
+    return code
+
+
+def _classes_of(shape: Topology) -> Sequence[Mapping[str, Any]]:
     manifest: dict[str, Any] = to_manifest(shape)
-    executors = manifest["spec"]["executors"]
+    return manifest["spec"]["executors"]
+
+
+@contextmanager
+def _started_by(launch: Launch, shape: Topology) -> Iterator[Callable[[Mapping[str, str]], EmbeddedCluster]]:
+    """What starts the script's cluster, of this shape, with the settings that the script asks for; it ends with the script."""
+    slots = executor_slots(shape)
+    _let_executors_import(launch.script.resolve().parent)
+    keep_freed_memory()
     with _terminated_by_exit(), ExitStack() as undo:
 
         def start(asked: Mapping[str, str]) -> EmbeddedCluster:
@@ -75,9 +107,7 @@ def run_script(launch: Launch) -> int:
                 undo.enter_context(cluster)
             return cluster
 
-        session = ScriptSession(start, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy)
-        with session.taken_over():
-            return _exit_code(script, launch.arguments)
+        yield start
 
 
 def _let_executors_import(folder: Path) -> None:
@@ -99,12 +129,9 @@ def _terminated_by_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _exit_code(script: Path, arguments: Sequence[str]) -> int:
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.parent))
+def _exit_code(script: Path, run: Callable[[], None]) -> int:
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run()
     except SystemExit as ended:
         return _code_of(ended)
     except KeyboardInterrupt:
@@ -115,8 +142,6 @@ def _exit_code(script: Path, arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever the script raises
         _print_from(script, error)
         return 1
-    finally:
-        sys.argv, sys.path[:] = argv, path
     return 0
 
 

@@ -1,14 +1,14 @@
-"""The topology of a query that was cut: pure values, as a manifest has them."""
+"""The manifest of a query that was cut: pure values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow
-from streamtopology.topology import API_VERSION, KIND, Topology, format_duration, parse
+from streamtopology.topology import API_VERSION, KIND, format_duration
 
 SINK = "result"
 # Spark counts every time, however far ahead of the clock; a topology at most those of a year. Nor is any stream idle on Spark.
@@ -37,12 +37,12 @@ class WriterSettings:
         return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
 
 
-def topology_of(
+def manifest_of(
     part: Part, asked: WriterSettings, name: str, checkpoint: str, executors: Sequence[Mapping[str, Any]], run: str, policy: str
-) -> Topology:
-    """The topology of a query. run: the module whose functions give its inputs by name, and whose `result` takes batches.
+) -> dict[str, Any]:
+    """The manifest of a query. run: the module whose functions give its inputs by name, and whose `result` takes batches.
 
-    Raises NotCut, ManifestError.
+    Raises NotCut.
     """
     operators: list[dict[str, Any]] = []
     inputs = [given.name for given in part.inputs]
@@ -67,7 +67,7 @@ def topology_of(
         "trigger": _trigger(asked.trigger),
         "checkpoint": checkpoint,
     }
-    return parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
 
 def _source(given: RowsBelow, run: str) -> dict[str, Any]:
@@ -103,3 +103,11 @@ def name_of(text: str) -> str:
     """A topology's name from that of a query or a script."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     return name if name[:1].isalpha() else f"job-{name}".strip("-")
+
+
+def free_name(text: str, taken: Collection[str]) -> str:
+    """A topology's name from that of a query or a script, of which there may be several."""
+    name = name_of(text)
+    if name not in taken:
+        return name
+    return next(f"{name}-{number}" for number in range(2, len(taken) + 3) if f"{name}-{number}" not in taken)
