@@ -367,6 +367,25 @@ def test_topic_of_a_pattern_that_is_gone_is_refused_or_left(kafka_broker: Broker
         assert (values(descriptors, source), after["in"][gone]) == ([b"goes on"], end["in"][gone])
 
 
+def test_new_topic_that_is_gone_before_its_batch_is_read_ends_no_stream_that_allows_loss(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.topic()
+    source = of_pattern(kafka_broker, f"{topic}.*", **ALLOWED)
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(new := f"{topic}-new")
+    kafka_broker.send(new, [b"a", b"b"])
+    end = reader.advance({})
+    assert end is not None
+    kafka_broker.delete(new)
+    (planned,) = between(reader, {}, end)
+    tally = Tally()
+    assert (list(kafka.read_range(planned, source, tally)), tally.skipped) == ([], 2)
+    kafka_broker.send(topic, [b"goes on"])
+    assert values(step(reader, end)[0], source) == [b"goes on"]
+
+
 def test_available_now_leaves_topics_that_come_later(kafka_broker: Broker, tmp_path: Path) -> None:
     topic = kafka_broker.topic()
     kafka_broker.send(topic, [b"there"])

@@ -182,7 +182,8 @@ class KafkaStream:
         known = next_in(end["id"], start.get(topic))
         if end["next"].keys() <= known.keys():
             return known
-        first = {partition: low for partition, (low, _) in self._ranges(topic).items()}
+        is_there = _ids(self._spec, [topic])[topic] is not None
+        first = {partition: low for partition, (low, _) in self._ranges(topic).items()} if is_there else {}
         return {**dict.fromkeys(end["next"], 0), **first, **known}
 
     def _look(self, known: Offsets) -> dict[str, TopicNow]:
