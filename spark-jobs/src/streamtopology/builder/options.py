@@ -65,9 +65,14 @@ class CsvSourceOptions(JsonSourceOptions, total=False):
 
 
 class KafkaSourceOptions(SourceOptions, total=False):
+    subscribePattern: str
+    startingTimestamp: int
+    startingOffsetsByTimestamp: str
+    startingOffsetsByTimestampStrategy: Literal["error", "latest"]
     startingOffsets: str
     maxOffsetsPerTrigger: int
     failOnDataLoss: bool
+    includeHeaders: bool
 
 
 class PlaceOptions(TypedDict, total=False):

@@ -28,7 +28,7 @@ from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, free_name, 
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.prepared import NO_CHECKPOINT, Prepared, checkpoint_of, cut_query, prepare
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
-from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over
+from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over, tell_of_ignored_options
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.spark.user_settings import jars_of
 from streamtopology.jobs.view.event_log import EventLog
@@ -119,6 +119,7 @@ class ScriptSession:
 
     def starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         """Start a query as a topology; None: Spark is to run it, and a sentence says why."""
+        tell_of_ignored_options(frame, self._script)
         try:
             with self._turn:
                 self._refuse_taken(asked.name)
