@@ -730,7 +730,7 @@ for run in ("first", "again"):
         writer.toTable(f"{sys.argv[1]}_{table}", format=format, partitionBy=by).awaitTermination()
         rows = spark.table(f"{sys.argv[1]}_{table}")
         said(**{f"{table} {run}": sorted(map(str, rows.groupBy("odd").agg(F.count("*"), F.sum("n"), F.max("user")).collect()))})
-said(places=sorted(os.listdir(f"spark-warehouse/{sys.argv[1]}_new")))
+said(places=sorted(name for name in os.listdir(f"spark-warehouse/{sys.argv[1]}_new") if "SUCCESS" not in name))
 try:
     odd.writeStream.option("checkpointLocation", "none").toTable(f"{sys.argv[1]}_new", format="orc")
 except Exception as error:
