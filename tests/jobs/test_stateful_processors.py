@@ -402,6 +402,12 @@ def test_a_key_of_a_map_state_is_found_again_as_on_spark(kind: str, key: Any, gi
     assert saw[1:] == [f"(b'x',) {[((given,), (times,))]}" for times in (2, 3)]
 
 
+@pytest.mark.parametrize("kind", ["array<string>", "struct<m: map<string, int>>"])
+def test_a_map_state_with_lists_or_maps_in_its_keys_is_refused_before_the_start(kind: str) -> None:
+    with pytest.raises(OptionError, match="map state 'map' has keys with a list or a map in them; make a text of that"):
+        Store(Counts, args={"kind": kind})
+
+
 class OddFrames(StatefulProcessor):
     """The frame that a row names."""
 

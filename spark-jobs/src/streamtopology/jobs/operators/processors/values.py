@@ -157,14 +157,13 @@ def _unrowed(value: Any, kind: pa.DataType) -> Any:
 
 
 @lru_cache(256)
-def has_floats(kind: pa.DataType) -> bool:
-    """True if values of the type may have a NaN."""
-    return pa.types.is_floating(kind) or any(has_floats(part.type) for part in parts_of(kind))
+def has(kind: pa.DataType, is_this: Callable[[pa.DataType], bool]) -> bool:
+    """True if the type or a part of it is one of these."""
+    return is_this(kind) or any(has(part.type, is_this) for part in parts_of(kind))
 
 
-@lru_cache(256)
 def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_map(part.type) for part in parts_of(kind))
+    return has(kind, pa.types.is_map)
 
 
 def _paired(value: Any, kind: pa.DataType) -> Any:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from streamtopology.jobs.operators.base import OperatorError
-from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, has_floats, is_flat, is_plain, owned_parts
+from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, has, is_flat, is_plain, owned_parts
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.value_types import parts_of
 
@@ -212,9 +212,11 @@ class MapVariable(_Collection, MapState):
     what = "map"
 
     def __init__(self, handle: KeyAtHand, name: str, key: pa.StructType, schema: pa.StructType, ttl: int | None) -> None:
+        if has(key, pa.types.is_list) or has(key, pa.types.is_map):
+            raise PySparkRuntimeError(f"map state {name!r} has keys with a list or a map in them; make a text of that")
         super().__init__(handle, name, schema, ttl)
         self._key = key
-        self._has_floats = has_floats(key)
+        self._has_floats = has(key, pa.types.is_floating)
         self._plain_key = is_plain(key) and not self._has_floats
 
     def load(self, state: KeyedState, slots: np.ndarray) -> None:
