@@ -36,6 +36,8 @@ from streamtopology.jobs.view.live_view import View
 from streamtopology.topology import parse
 from streamtopology.topology.spark_conf import is_free
 
+# Where Spark has its tables, if nothing else is said: in the folder of the script's process.
+_WAREHOUSE = "spark.sql.warehouse.dir"
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
@@ -101,7 +103,8 @@ class ScriptSession:
         elif not self.is_starting:
             self.is_starting = True
             try:
-                self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
+                free = {name: text for name, text in settings.items() if is_free(name) or name == _WAREHOUSE}
+                self._started = self._start_cluster({_WAREHOUSE: str(Path("spark-warehouse").resolve()), **free})
                 configure(self.spark, len(self._started.slots), settings)
             finally:
                 self.is_starting = False
