@@ -366,6 +366,23 @@ def test_nan_is_one_key_of_a_map_state() -> None:
     assert saw == ["False []", "True [(nan,)]", "True [(nan,)]"]
 
 
+class Nested(Plain):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        import pandas
+
+        yield pandas.DataFrame({"k": [key[0]], "saw": ["; ".join(repr(frame[name][0]) for frame in rows for name in "ams")]})
+
+
+def test_values_with_parts_are_in_frames_as_spark_makes_them() -> None:
+    """As Spark 4.3 showed them to the same class."""
+    struct = pa.struct({"at": pa.timestamp("us", "UTC")})
+    fields = {"k": pa.int64(), "a": pa.list_(pa.int64()), "m": pa.map_(pa.string(), pa.int64()), "s": struct}
+    row = {"k": 1, "a": [17, None], "m": {"x": 17}, "s": {"at": NAIVE.replace(tzinfo=UTC)}}
+    rows = pa.RecordBatch.from_pylist([{**row, "m": [("x", 17)]}], pa.schema(fields))
+    saw = Store(Nested, schema=rows.schema, form="pandas").batch(rows)[0]["saw"]
+    assert saw == f"array([17, None], dtype=object); {{'x': 17}}; {{'at': Timestamp('{NAIVE}')}}"
+
+
 class Counts(Plain):
     """Counts under one key of a map state, and keeps bytes that it changes afterwards."""
 
