@@ -92,7 +92,9 @@ class Publisher:
         if self._has_notes and publications.exported_to(sink.name, commit.batch) is not None:
             return True
         if is_complete:
-            return bool({"path", "topic", "run", "writer"} & set(sink.options))  # what console and memory have ends with a run
+            return bool(
+                {"path", "table", "topic", "run", "writer"} & set(sink.options)
+            )  # what console and memory have ends with a run
         writer = Writer(self._checkpoint.topology, self._checkpoint.run)
         try:
             return written_batch(sink, writer, commit.batch, commit.end_digest) is not None
