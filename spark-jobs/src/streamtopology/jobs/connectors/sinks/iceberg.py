@@ -60,10 +60,10 @@ class IcebergPlace(TablePlace["Table"]):
         with self.asked(), suppress(CommitFailedException, TableAlreadyExistsError):  # another process has made it meanwhile
             if not self._catalog.namespace_exists(self._name[:-1]):
                 self._catalog.create_namespace_if_not_exists(self._name[:-1])
-            with self._catalog.create_table_transaction(self._name, self.types.stored_schema(schema)) as making:
-                with making.update_spec() as partitions:
-                    for column in self.partition_by:
-                        partitions.add_identity(column)
+            making = self._catalog.create_table_transaction(self._name, self.types.stored_schema(schema))
+            with making, making.update_spec() as partitions:
+                for column in self.partition_by:
+                    partitions.add_identity(column)
 
     def columns(self, table: Table) -> pa.Schema:
         return table.schema().as_arrow()
@@ -83,12 +83,11 @@ class IcebergPlace(TablePlace["Table"]):
 
     def append(self, table: Table, rows: pa.Table, noted: Mapping[str, str]) -> str | None:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-        from pyiceberg.table import TableProperties
 
-        # In memory alone. After another commit pyiceberg would append by itself to that one, which may be of this batch.
-        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        from streamtopology.jobs.connectors.sinks.iceberg_commit import OneTry  # loads pyiceberg only for its tables
+
         try:
-            with table.transaction() as commit:
+            with OneTry(table) as commit:
                 commit.set_properties({_number_of(noted[APPLICATION]): noted[BATCH]})
                 commit.append(rows, dict(noted))
         except (CommitFailedException, CommitStateUnknownException) as error:

@@ -116,10 +116,7 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
     if package is not None and find_spec(package) is None:
         add(format_.required[0], f"format {sink.format} needs the package {package}; install streamtopology[{sink.format}]")
     if sink.format == _ICEBERG and sink.options.get("catalog.type") == "sql" and "catalog.warehouse" not in sink.options:
-        add(
-            "catalog.warehouse",
-            "a sql catalogue needs option catalog.warehouse, the folder or s3://BUCKET/PREFIX of new tables",
-        )
+        add("catalog.warehouse", "a sql catalogue needs option catalog.warehouse, a folder or s3://BUCKET/PREFIX")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     elif "partitionBy" in sink.options and _is_true(sink, "filePerTask"):
@@ -186,7 +183,7 @@ def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
 
 
 def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | None) -> str | None:
-    """The entry of a batch that a sink of files or a table has; None if it has not, has another of this number, or is neither."""
+    """The place of a batch that a sink of files or a table has; None if it has not, has another one, or is neither."""
     if sink.format in _TABLES:
         place = _TABLES[sink.format](sink)
         return destination(sink) if TableSink(place, writer).has(batch, end) else None

@@ -23,7 +23,7 @@ _CAST = "cast it in a map, or write it to another format"
 
 @dataclass(frozen=True)
 class TableTypes:
-    """What tables of one format have. `not_in_names`: characters. `smallest_bits`: of an integer, smaller ones are wider there."""
+    """What tables of one format have. `not_in_names`: characters. `smallest_bits`: of integers, others become wider."""
 
     format: str
     not_in_names: frozenset[str] = frozenset()

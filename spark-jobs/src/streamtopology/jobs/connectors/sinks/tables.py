@@ -64,7 +64,7 @@ class TablePlace(ABC, Generic[Table]):
 
     @abstractmethod
     def append(self, table: Table, rows: pa.Table, noted: Mapping[str, str]) -> str | None:
-        """Commit rows and what is noted. Return why another commit came first, which may be this one, its answer lost; else None."""
+        """Commit rows with what is noted. Return why another commit came first, which may be this one; else None."""
 
     @abstractmethod
     def cause(self, error: Exception) -> str:
@@ -101,7 +101,7 @@ def refusals(place_of: type[TablePlace[Table]], sink: topology.Sink, schema: pa.
 class TableSink(Generic[Table]):
     """Publishes each batch with rows as a commit of the table, once. The first one makes the table if there is none.
 
-    rows: the columns of the rows to come; if given, the table is made at once, so that rights that lack are found before the start.
+    rows: the columns of the rows to come; if given, the table is made at once, and so missing rights are found at the start.
     """
 
     def __init__(self, place: TablePlace[Table], writer: Writer, rows: pa.Schema | None = None) -> None:
