@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest
 
 TOKEN = "s3cret-token"
@@ -48,8 +48,8 @@ class RestCatalog:
                 self._catalog.create_namespace(tuple(json.loads(body)["namespace"]))
                 return 200, body.decode()
             case "POST", ["namespaces", space, "tables"]:
-                asked = CreateTableRequest.model_validate_json(body)
-                staged = self._catalog._create_staged_table(f"{space}.{asked.name}", asked.table_schema)
+                asked = json.loads(body)
+                staged = self._catalog._create_staged_table(f"{space}.{asked['name']}", Schema.model_validate(asked["schema"]))
                 return 200, json.dumps({"metadata": json.loads(staged.metadata.model_dump_json())})
             case "GET", ["namespaces", space, "tables", name]:
                 return self._loaded(f"{space}.{name}")
@@ -100,7 +100,8 @@ class RestCatalog:
                     self.end_headers()
                     self.wfile.write(text.encode())
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass
