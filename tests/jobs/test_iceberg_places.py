@@ -35,6 +35,12 @@ LONGEST_LIFE = 0.6
 MOST_ANSWERS = 40
 
 
+@pytest.fixture(autouse=True)
+def _plain_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' server answers twice to a request that ends in a checksum, as Arrow's do unless told otherwise."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+
+
 def staged(folder: Path, batch: int) -> list[Path]:
     rows = pa.record_batch({"batch": pa.array([batch] * ROWS, pa.int64()), "part": [n % 3 for n in range(ROWS)]})
     path = folder / f"{batch}.arrow"
@@ -106,7 +112,7 @@ def test_bucket_that_is_away_is_a_sentence_and_the_batch_waits(s3_server: S3Serv
         patch.setenv("AWS_ENDPOINT_URL", way.endpoint)
         sink = open_sink(sink_at(tmp_path, warehouse), WRITER, rows=pa.schema({"batch": pa.int64(), "part": pa.int64()}))
         way.close()
-        with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*checkpoints.*Couldn't connect to server|NETWORK"):
+        with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*checkpoints.*NETWORK_CONNECTION"):
             sink.publish(0, staged(tmp_path, 0))
         way.open()
         sink.publish(0, staged(tmp_path, 0))
@@ -118,8 +124,8 @@ def test_bucket_that_is_none_or_gives_no_rights_is_a_sentence_before_the_start(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pa.schema({"batch": pa.int64(), "part": pa.int64()})
-    with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*(NO_SUCH_BUCKET|404)"):
+    with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*NO_SUCH_BUCKET"):
         open_sink(sink_at(tmp_path, "s3://none/x"), WRITER, rows=rows)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*ACCESS_DENIED|SIGNATURE|403"):
+    with pytest.raises(SinkError, match=r"sink 'out': table lake.out: .*ACCESS_DENIED"):
         open_sink(sink_at(tmp_path, s3_server.uri()), WRITER, rows=rows)
