@@ -304,9 +304,12 @@ def test_place_that_is_no_path_is_named_by_validate(place: str, capsys: pytest.C
     assert "spec.sinks[0].options.path" in printed
 
 
-def test_topics_that_meet_are_named() -> None:
+@pytest.mark.parametrize(
+    "topics", [{"subscribe": "a, words"}, {"subscribePattern": "w.*s"}], ids=["by their names", "by a pattern"]
+)
+def test_topics_that_meet_are_named(topics: dict[str, str]) -> None:
     servers = {"kafka.bootstrap.servers": "one:9092, two:9092"}
-    source = {"name": "rows", "format": "kafka", "options": {"kafka.bootstrap.servers": "TWO:9092", "subscribe": "a, words"}}
+    source = {"name": "rows", "format": "kafka", "options": {"kafka.bootstrap.servers": "TWO:9092", **topics}}
     sinks = [
         {"name": name, "input": "m", "format": "kafka", "options": {"topic": "words", **options}}
         for name, options in (("x", servers), ("y", {"kafka.bootstrap.servers": "three:9092"}), ("z", servers))

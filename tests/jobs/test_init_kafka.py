@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from support.manifests import manifest
 
 from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.connectors.sources.kafka import stream as kafka
@@ -72,6 +73,22 @@ def test_the_first_messages_are_tried(kafka_broker: Broker, capsys: pytest.Captu
     capsys.readouterr()
     assert main(["try", "made.yaml", "--rows", "90"]) == 0
     assert "the first 90 rows\n" in capsys.readouterr().out
+
+
+def test_the_first_messages_are_tried_wherever_a_stream_begins(
+    kafka_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With all columns that a source of Kafka can have."""
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"a", b"b"])
+    options = {"kafka.bootstrap.servers": kafka_broker.servers, "subscribe": topic, "includeHeaders": True, "kafka.acks": "all"}
+    options |= {"startingTimestamp": 4_000_000_000_000, "startingOffsetsByTimestampStrategy": "latest"}
+    source = {"name": "rows", "format": "kafka", "options": options, "select": ["*", "timestampType AS kind"]}
+    operator = {"name": "n", "inputs": ["rows"], "run": "filter", "with": {"where": "kind = 0 AND headers IS NULL"}}
+    sink = {"name": "out", "input": "n", "format": "parquet", "options": {"path": "out"}}
+    Path("made.yaml").write_text(yaml.safe_dump(manifest("m", [source], [operator], [sink])))
+    assert main(["try", "made.yaml"]) == 0
+    assert "rows of 'n': 2 rows" in capsys.readouterr().out
 
 
 def test_messages_that_are_texts_become_key_and_text(kafka_broker: Broker) -> None:

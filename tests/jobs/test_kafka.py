@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +75,11 @@ def at(offsets: dict[str, int], topic_id: str = "") -> TopicPosition:
     return {"id": topic_id, "next": offsets}
 
 
+def hours_ago(hours: int) -> int:
+    """In milliseconds. Messages much older are deleted by Kafka's retention."""
+    return int((time.time() - hours * 3600) * 1000)
+
+
 def values(descriptors: list[Descriptor], source: SourceSpec) -> list[bytes]:
     return [value for d in descriptors for batch in read(d, source) for value in batch.column("value").to_pylist()]
 
@@ -110,6 +117,37 @@ def test_rows_have_sparks_columns(kafka_broker: Broker, tmp_path: Path) -> None:
     (row,) = batch.to_pylist()
     assert (row["key"], row["value"], row["topic"], row["partition"], row["offset"]) == (b"1234", b"12345", topic, 0, 0)
     assert row["timestamp"].year >= 2024
+
+
+def test_rows_have_headers_and_kind_of_time_where_they_are_asked_for(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As Spark has them: NULL without headers; 0 for a time of the producer, 1 for one of the broker."""
+    ours = kafka_broker.topic()
+    kafka_broker.create(theirs := f"{ours}-theirs", config={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": kafka_broker.servers})
+    sent = [[("trace", b"\xff\x00"), ("trace", None), ("Zürich", "東京".encode())], None, [("", b"")]]
+    for headers in sent:
+        producer.produce(ours, b"v", headers=headers)
+    producer.produce(theirs, b"v")
+    producer.flush()
+    select = ["topic", "headers", "timestampType"]
+    source = replace(spec(kafka_broker, f"{ours}, {theirs}", includeHeaders="true"), select=tuple(select))
+    descriptors, _ = step(DescriptorStream([source], tmp_path), {})
+    rows = [row for d in descriptors for batch in read(d, source) for row in batch.to_pylist()]
+    found = [row["headers"] and [(each["key"], each["value"]) for each in row["headers"]] for row in rows]
+    assert found == [*sent, None]
+    assert [(row["topic"], row["timestampType"]) for row in rows] == [(ours, 0)] * 3 + [(theirs, 1)]
+
+
+def test_operators_take_a_header(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    producer = Producer({"bootstrap.servers": kafka_broker.servers})
+    for name in ("a", "b", "a"):
+        producer.produce(topic, b"v", headers=[("other", b"x"), ("of", name.encode())])
+    producer.flush()
+    given = counted_values(kafka_broker.servers, topic, includeHeaders="true")
+    given["spec"]["sources"][0]["select"] = ["decode(list_filter(headers, lambda h: h.key = 'of')[1].value) AS v"]
+    run_query(flow := Flow(tmp_path, given))
+    assert {row["v"]: row["count"] for row in flow.state("n")} == {"a": 2, "b": 1}
 
 
 def test_aborted_transactions_are_not_rows(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -269,6 +307,113 @@ def test_topic_that_is_subscribed_to_again_continues_where_it_was_left(kafka_bro
     assert values(descriptors, both) == [b"later"]
 
 
+# --- a pattern of topics
+
+
+def of_pattern(broker: Broker, pattern: str, **options: str) -> SourceSpec:
+    given = {"kafka.bootstrap.servers": broker.servers, "subscribePattern": pattern, "startingOffsets": "earliest"} | options
+    return SourceSpec.of(topology.Source("in", "kafka", None, given), "flights")
+
+
+def test_topics_of_a_pattern_are_found_in_mid_run_and_read_from_their_first_messages(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    first = kafka_broker.topic()
+    second, other = f"{first}-2", f"other-{first}"
+    kafka_broker.create(other)
+    kafka_broker.send(first, [b"before"])
+    kafka_broker.send(other, [b"of another name"])
+    source = of_pattern(kafka_broker, f"{first}(-[0-9]+)?", startingOffsets="latest")
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(second)
+    kafka_broker.send(second, [b"a new topic"])
+    kafka_broker.send(first, [b"later"])
+    descriptors, end = step(reader, {})
+    assert sorted(values(descriptors, source)) == [b"a new topic", b"later"]
+    kafka_broker.add_partitions(second, 2)
+    kafka_broker.send(second, [b"a new partition"], partition=1)
+    for again in (reader, DescriptorStream([source], tmp_path)):
+        descriptors, _ = step(again, end)
+        assert values(descriptors, source) == [b"a new partition"]
+
+
+def test_pattern_that_no_topic_matches_waits_for_one(kafka_broker: Broker, tmp_path: Path) -> None:
+    later = f"later-{kafka_broker.topic()}"
+    source = of_pattern(kafka_broker, f"later-{later[6:]}|nothing", startingTimestamp=str(hours_ago(0)))
+    (doubt,) = check_topics(source)
+    assert (doubt.path, "matches it; those that are created later are read" in str(doubt)) == ("options.subscribePattern", True)
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(later)
+    kafka_broker.send(later, [b"there"], times=[hours_ago(2)])
+    assert values(step(reader, {})[0], source) == [b"there"]
+    assert not list(check_topics(source))
+
+
+def test_topic_of_a_pattern_that_is_gone_is_refused_or_left(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    gone = f"{topic}-gone"
+    kafka_broker.create(gone)
+    kafka_broker.send(gone, [b"old"])
+    _, end = step(DescriptorStream([of_pattern(kafka_broker, f"{topic}.*")], tmp_path), {})
+    kafka_broker.delete(gone)
+    kafka_broker.send(topic, [b"goes on"])
+    with pytest.raises(SourceError, match=f"topic {gone} at .* cannot be read: there is none"):
+        DescriptorStream([of_pattern(kafka_broker, f"{topic}.*")], tmp_path).advance(end)
+    for pattern, options in ((f"{topic}.*", ALLOWED), (topic, {})):
+        source = of_pattern(kafka_broker, pattern, **options)
+        descriptors, after = step(DescriptorStream([source], tmp_path), end)
+        assert (values(descriptors, source), after["in"][gone]) == ([b"goes on"], end["in"][gone])
+
+
+def test_new_topic_that_is_gone_before_its_batch_is_read_ends_no_stream_that_allows_loss(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.topic()
+    source = of_pattern(kafka_broker, f"{topic}.*", **ALLOWED)
+    reader = DescriptorStream([source], tmp_path)
+    assert reader.advance({}) is None
+    kafka_broker.create(new := f"{topic}-new")
+    kafka_broker.send(new, [b"a", b"b"])
+    end = reader.advance({})
+    assert end is not None
+    kafka_broker.delete(new)
+    (planned,) = between(reader, {}, end)
+    tally = Tally()
+    assert (list(kafka.read_range(planned, source, tally)), tally.skipped) == ([], 2)
+    kafka_broker.send(topic, [b"goes on"])
+    assert values(step(reader, end)[0], source) == [b"goes on"]
+
+
+def test_available_now_leaves_topics_that_come_later(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"there"])
+    source = of_pattern(kafka_broker, f"{topic}.*")
+    reader = DescriptorStream([source], tmp_path)
+    reader.close_listing()
+    kafka_broker.create(later := f"{topic}-later")
+    kafka_broker.send(later, [b"later"])
+    descriptors, end = step(reader, {})
+    assert values(descriptors, source) == [b"there"]
+    assert values(step(reader, end)[0], source) == []
+    assert values(step(DescriptorStream([source], tmp_path), end)[0], source) == [b"later"]
+
+
+def test_offsets_to_begin_at_are_those_of_all_topics_of_a_pattern(kafka_broker: Broker, tmp_path: Path) -> None:
+    one = kafka_broker.topic()
+    kafka_broker.create(two := f"{one}-2")
+    for topic in (one, two):
+        kafka_broker.send(topic, [b"0", topic.encode()])
+    starting = {one: {"0": 1}, two: {"0": 1}}
+    source = of_pattern(kafka_broker, f"{one}.*", startingOffsets=json.dumps(starting))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "all"), {})[0], source)) == [one.encode(), two.encode()]
+    source = of_pattern(kafka_broker, f"{one}.*", startingOffsets=json.dumps({one: {"0": 1}}))
+    with pytest.raises(SourceError, match=f"lacks topic {two}, partition 0; it must name every partition"):
+        DescriptorStream([source], tmp_path / "one").advance({})
+    assert [finding.path for finding in check_topics(source)] == ["options.startingOffsets"]
+
+
 # --- where to start
 
 
@@ -304,6 +449,57 @@ def test_starting_offsets_of_all_partitions_are_where_the_stream_begins(kafka_br
     assert values(descriptors, source) == [b"0-3", b"2-0", b"2-1", b"2-2", b"2-3"]
 
 
+HOUR = 3_600_000
+
+
+def test_stream_begins_at_the_first_message_of_a_time(kafka_broker: Broker, tmp_path: Path) -> None:
+    """One time for all partitions, before all else that says where a stream begins, as in Spark."""
+    topic, begin = kafka_broker.topic(partitions=2), hours_ago(2)
+    kafka_broker.send(topic, [b"a0", b"a1", b"a2"], 0, [begin, begin + 10, begin + 20])
+    kafka_broker.send(topic, [b"b0", b"b1", b"b2"], 1, [begin + 9, begin + 10, begin + 11])
+    of_all = {"startingTimestamp": str(begin + 10)}
+    later = {topic: {"0": begin + 20, "1": begin + 11}}
+    source = spec(kafka_broker, topic, **of_all, startingOffsetsByTimestamp=json.dumps(later))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "all"), {})[0], source)) == [b"a1", b"a2", b"b1", b"b2"]
+    source = spec(kafka_broker, topic, startingOffsetsByTimestamp=json.dumps(later))
+    assert sorted(values(step(DescriptorStream([source], tmp_path / "each"), {})[0], source)) == [b"a2", b"b2"]
+
+
+def test_partition_without_a_message_of_the_time_is_refused_or_begins_at_its_end(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The broker is asked once: after a crash of the first batch its end is the same."""
+    topic, begin = kafka_broker.topic(partitions=2), hours_ago(2)
+    kafka_broker.send(topic, [b"new"], 0, [begin + HOUR])
+    kafka_broker.send(topic, [b"old"], 1, [begin])
+    since = {"startingTimestamp": str(begin + 1)}
+    with pytest.raises(SourceError, match=rf"partition 1 has no message of time {begin + 1} .*Strategy: latest"):
+        DescriptorStream([spec(kafka_broker, topic, **since)], tmp_path).advance({})
+    source = spec(kafka_broker, topic, **since, startingOffsetsByTimestampStrategy="latest")
+    assert values(step(DescriptorStream([source], tmp_path), {})[0], source) == [b"new"]
+    kafka_broker.send(topic, [b"late"], 1, [begin])
+    restarted = DescriptorStream([source], tmp_path)
+    assert values(step(restarted, {})[0], source) == [b"new", b"late"]
+
+
+def test_times_must_be_those_of_all_partitions(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    source = spec(kafka_broker, topic, startingOffsetsByTimestamp=json.dumps({topic: {"0": 5, "3": 5}}))
+    sentence = f"names topic {topic}, partition 3, which is not there and lacks topic {topic}, partition 1; it must name every"
+    with pytest.raises(SourceError, match=f"option startingOffsetsByTimestamp {sentence}"):
+        DescriptorStream([source], tmp_path).advance({})
+    (found,) = check_topics(source)
+    assert (found.path, sentence in str(found)) == ("options.startingOffsetsByTimestamp", True)
+
+
+def test_run_goes_on_from_its_commit_whatever_the_time_to_begin_at(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic, begin = kafka_broker.topic(), hours_ago(2)
+    kafka_broker.send(topic, [b"before", b"first"], 0, [begin, begin + 1])
+    run_query(flow := Flow(tmp_path, counted_values(kafka_broker.servers, topic, startingTimestamp=str(begin + 1))))
+    kafka_broker.send(topic, [b"second"], 0, [begin])
+    flow.start(counted_values(kafka_broker.servers, topic, startingTimestamp=str(begin)))
+    run_query(flow)
+    assert {row["v"]: row["count"] for row in flow.state("n")} == {"first": 1, "second": 1}
+
+
 def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path) -> None:
     typo = {"kafka.security.protocoll": "SSL"}
     with pytest.raises(SourceError, match=r"source 'in': .*security\.protocoll.*correct its kafka\.\* options"):
@@ -311,6 +507,16 @@ def test_an_unknown_client_setting_is_named(kafka_broker: Broker, tmp_path: Path
     options = {"kafka.bootstrap.servers": kafka_broker.servers, "topic": "t"} | typo
     with pytest.raises(SinkError, match=r"sink 'out': .*security\.protocoll.*correct its kafka\.\* options"):
         open_sink(topology.Sink("out", "counts", "kafka", options), WRITER)
+
+
+def test_settings_of_consumers_are_said_to_be_ignored_by_nobody(
+    kafka_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"there"])
+    source = spec(kafka_broker, topic, **{"kafka.fetch.min.bytes": "2", "kafka.isolation.level": "read_uncommitted"})
+    assert values(step(DescriptorStream([source], tmp_path), {})[0], source) == [b"there"]
+    assert "ignored" not in capfd.readouterr().err
 
 
 def test_messages_of_100_kb_come_in_tables_of_bounded_bytes(kafka_broker: Broker, tmp_path: Path) -> None:

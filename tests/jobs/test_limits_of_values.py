@@ -25,7 +25,8 @@ from support.streams import only_file, rows_of, spec
 from streamtopology.api import TupleOperator
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project, query, query_schema
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, positive_option
-from streamtopology.jobs.connectors.sources.kafka.stream import kafka_timestamps, starting_offsets
+from streamtopology.jobs.connectors.sources.kafka.options import starting_at
+from streamtopology.jobs.connectors.sources.kafka.stream import kafka_timestamps
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.operators.base import BatchInfo, Rows
@@ -280,7 +281,7 @@ def test_product_of_huge_numbers_is_exact_or_refused(one: int, other: int) -> No
 def test_starting_offset_that_is_none_is_refused(offsets: str) -> None:
     source = Source("s", "kafka", options={"subscribe": "t", "kafka.bootstrap.servers": "b:1", "startingOffsets": offsets})
     with pytest.raises(SourceError, match="startingOffsets must be earliest, latest or JSON"):
-        starting_offsets(SourceSpec.of(source))
+        starting_at(SourceSpec.of(source))
 
 
 @pytest.mark.parametrize("text", ["1e3", "²", "9" * 19, "-1", "0", "1_000"])

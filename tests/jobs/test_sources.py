@@ -205,6 +205,37 @@ def test_a_broker_out_of_reach_is_a_doubt_and_no_problem() -> None:
     assert "nonsense" in problem.message
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"kafka.acks": "all"}, "request.required.acks is a producer property and will be ignored by this consumer"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "`security.protocol` is not configured for SASL"),
+        ({"kafka.fetch.min.bytes": "1"}, None),
+    ],
+)
+def test_client_settings_that_are_not_used_are_doubts(options: dict[str, str], sentence: str | None) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **options}
+    findings = [finding for finding in check(Source("s", "kafka", None, given)).findings if finding.path == "options"]
+    assert all(isinstance(finding, Doubt) and "correct its kafka.* options" in finding.message for finding in findings)
+    assert [sentence is not None and sentence in finding.message for finding in findings] == ([True] if sentence else [])
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("sasl.jaas.config", "Java JAAS configuration is not supported"),
+        ("ssl.truststore.location", "Java TrustStores are not supported, use `ssl.ca.location`"),
+        ("fetch.max.wait.ms", 'No such configuration property: "fetch.max.wait.ms"'),
+        ("key.deserializer", 'No such configuration property: "key.deserializer"'),
+    ],
+)
+def test_settings_of_kafkas_java_client_alone_are_refused(setting: str, sentence: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", f"kafka.{setting}": "x"}
+    (problem,) = check(Source("s", "kafka", None, given)).findings
+    assert not isinstance(problem, Doubt)
+    assert sentence in problem.message
+
+
 def test_a_good_source_has_no_problems(tmp_path: Path) -> None:
     (tmp_path / "part.csv").write_text("k\n1\n")
     checked = check(Source("s", "csv", "k INT", {"path": str(tmp_path), "header": "true"}))

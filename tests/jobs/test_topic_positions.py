@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.kafka.options import ignored_by_spark, matching, pattern_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     TopicNow,
@@ -110,6 +113,105 @@ def test_starting_offsets_name_the_topics_that_are_read(starting: str, sentence:
     (problem,) = check(Source("s", "kafka", None, options)).findings
     assert (problem.path, isinstance(problem, Doubt)) == ("options.startingOffsets", False)
     assert sentence in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "sentence"),
+    [
+        ("startingTimestamp", "2026-01-01", "must be milliseconds since 1970, not '2026-01-01'"),
+        ("startingTimestamp", "-1", "must be milliseconds since 1970, not '-1'"),
+        ("startingOffsetsByTimestamp", "5", "must be JSON such as"),
+        ("startingOffsetsByTimestamp", '{"t": {"0": -1}}', "must be JSON such as"),
+        ("startingOffsetsByTimestamp", '{"u": {"0": 1}}', "names topic u, which is not there and lacks topic t"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "must be error or latest, not 'earliest'"),
+    ],
+)
+def test_time_to_begin_at_that_is_none_is_refused(option: str, text: str, sentence: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: text}
+    (problem,) = check(Source("s", "kafka", None, options)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
+    assert str(problem).startswith(f"options.{option}: source 's': option {option} {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "sentence"),
+    [
+        ({}, "subscribe", "format kafka needs option subscribe (or subscribePattern)"),
+        ({"subscribe": "t", "subscribePattern": "t"}, "subscribe", "takes option subscribe or subscribePattern, not both"),
+        ({"subscribePattern": " "}, "subscribePattern", "option subscribePattern names no topic"),
+        (
+            {"subscribePattern": "t["},
+            "subscribePattern",
+            "is a regular expression that Java and Python must read alike: unterm",
+        ),
+        ({"subscribePattern": "[a-z&&[^t]]"}, "subscribePattern", "must read alike: Possible set intersection"),
+        ({"subscribePattern": r"\Qt.u\E"}, "subscribePattern", r"must read alike: bad escape \Q"),
+    ],
+)
+def test_topics_that_cannot_be_are_refused(options: dict[str, str], path: str, sentence: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", **options}
+    (problem,) = check(Source("s", "kafka", None, given)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{path}", False)
+    assert sentence in problem.message
+
+
+def test_pattern_matches_whole_names_and_none_of_kafkas_own() -> None:
+    topics = ["rides", "rides-2", "my-rides", "Rides", "__consumer_offsets", "__transaction_state", "__mine"]
+    for pattern, found in (("rides", ["rides"]), ("rides.*", ["rides", "rides-2"]), (".*s", ["Rides", "my-rides", "rides"])):
+        assert matching(pattern_of_text(pattern), topics) == found
+    assert matching(pattern_of_text("__.*"), topics) == ["__mine"]
+
+
+def pattern_of_text(text: str) -> re.Pattern[str]:
+    pattern = pattern_of(SourceSpec("s", "kafka", None, {"subscribePattern": text}))
+    assert pattern is not None
+    return pattern
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("endingOffsets", "a stream has no end; trigger.availableNow ends it at what its topics hold at the start"),
+        ("endingTimestamp", "a stream has no end"),
+        ("assign", "name them in subscribe"),
+        ("minPartitions", "the planner deals offsets to the executors"),
+        ("minpartitions", "the planner deals offsets to the executors"),
+        ("minOffsetsPerTrigger", "trigger.interval says"),
+        ("groupIdPrefix", "kafka.group.id is the whole name"),
+        ("kafkaConsumer.pollTimeoutMs", "a broker is waited for"),
+    ],
+)
+def test_option_that_only_spark_has_is_refused_with_its_reason(option: str, why: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", option: "1"}
+    (problem,) = check(Source("s", "kafka", None, options)).findings
+    assert (problem.path, isinstance(problem, Doubt)) == (f"options.{option}", False)
+    assert f"source 's': option {option} is not taken over from Spark: " in problem.message
+    assert why in problem.message
+
+
+def test_options_that_sparks_streams_ignore_are_known() -> None:
+    """Names have no case in Spark."""
+    used = ["SUBSCRIBE", "subscribepattern", "assign", "startingTimestamp", "endingOffsets", "minPartitions", "includeHeaders"]
+    ignored = ["startingOffset", "endingTimestamp", "kafkaBootstrapServers"]
+    assert ignored_by_spark([*used, *ignored, "kafka.acks", "Kafka.group.id"]) == ignored
+
+
+def test_options_to_begin_at_that_are_not_used_are_named() -> None:
+    options = {"startingTimestamp": "5", "startingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest"}
+    assert unused_of(options) == ["startingOffsets"]
+    assert unused_of({**options, "startingOffsetsByTimestamp": '{"t": {"0": 5}}'}) == [
+        "startingOffsetsByTimestamp",
+        "startingOffsets",
+    ]
+    del options["startingTimestamp"]
+    assert unused_of(options) == ["startingOffsetsByTimestampStrategy"]
+
+
+def unused_of(options: dict[str, str]) -> list[str]:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **options}
+    findings = check(Source("s", "kafka", None, given)).findings
+    assert all(isinstance(finding, Doubt) for finding in findings)
+    return [finding.path.removeprefix("options.") for finding in findings if "is not used" in finding.message]
 
 
 def test_source_without_a_topic_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import math
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -168,6 +169,44 @@ def test_an_interval_join_gives_each_combination_once(steps, within, aliases):
     emitted, kept = joined(operator, aliases, steps, lambda time: time)
     near = combinations(kept, aliases, lambda group: max(v["t"] for v in group) - min(v["t"] for v in group) <= within)
     assert counted(emitted) == counted(near)
+
+
+@FEW
+@given(steps, st.integers(-20, 20), st.integers(0, 20), st.sampled_from([["a"], ["b"], ["a", "b"]]))
+def test_an_outer_join_gives_tuples_without_match_once_none_can_come(steps, low, more, outer):
+    low, high = low, low + more
+    operator = prepared("window-join", ["a", "b"], time="t", within=[f"{low}s", f"{high}s"], outer=outer)
+    reach = {"a": max(high, 0), "b": max(-low, 0)}
+    state = new_state(operator.state)
+    emitted: list[tuple[int, dict[str, Any]]] = []
+    kept: dict[str, list[Any]] = {"a": [], "b": []}
+    watermarks: list[float] = []
+    for number, (info, rows) in enumerate(batches(steps)):
+        operator.begin(info)
+        for alias, part in zip("ab", (rows[::2], rows[1::2]), strict=True):
+            operator.accept(arrival(part, alias), state)
+            kept[alias] += [(number, value) for value in part if not is_late(value, info, lambda time: time)]
+        output = operator.finish(info, state)
+        emitted += [] if output is None else [(number, row) for row in output.to_pylist()]
+        watermarks.append(math.inf if info.final else -math.inf if info.watermark is None else info.watermark)
+        state.commit()
+    assert len(state) == 0
+    expected, matched = [], {"a": set(), "b": set()}
+    for (i, (at_a, a)), (j, (at_b, b)) in itertools.product(enumerate(kept["a"]), enumerate(kept["b"])):
+        if a["k"] == b["k"] and low <= b["t"] - a["t"] <= high:
+            expected.append((max(at_a, at_b), a, b))
+            matched["a"].add(i), matched["b"].add(j)
+    for alias in outer:
+        for i, (at, value) in enumerate(kept[alias]):
+            if i not in matched[alias]:
+                over = next(n for n, mark in enumerate(watermarks) if n >= at and mark > value["t"] + reach[alias])
+                expected.append((over, value, None) if alias == "a" else (over, None, value))
+    found = [(number, row["k"], row["a_t"], row["a_v"], row["b_t"], row["b_v"]) for number, row in emitted]
+    assert Counter(found) == Counter((number, (a or b)["k"], *shown(a), *shown(b)) for number, a, b in expected)
+
+
+def shown(value: Any) -> tuple[Any, Any]:
+    return (None, None) if value is None else (seconds(value["t"]), value["v"])
 
 
 @FEW

@@ -181,16 +181,24 @@ def test_two_sinks_do_not_share_a_folder() -> None:
     ]
 
 
-def test_kafka_says_which_options_are_missing() -> None:
+@pytest.mark.parametrize("options", [{"subscribe": "rides"}, {"subscribePattern": "rides.*"}])
+def test_kafka_says_which_options_are_missing(options: dict[str, str]) -> None:
     manifest = changed(
         ("spec.sources[0].format", "kafka"),
-        ("spec.sources[0].options", {"subscribe": "rides"}),
+        ("spec.sources[0].options", options),
         ("spec.sinks[0].format", "kafka"),
         ("spec.sinks[0].options", {"kafka.bootstrap.servers": "b:9092"}),
     )
     assert [str(problem) for problem in problems_of(manifest)] == [
         "spec.sources[0].options.kafka.bootstrap.servers: is missing, a kafka source needs it",
         "spec.sinks[0].options.topic: is missing, format kafka needs it",
+    ]
+
+
+def test_kafka_says_that_no_topics_are_named() -> None:
+    manifest = changed(("spec.sources[0].format", "kafka"), ("spec.sources[0].options", {"kafka.bootstrap.servers": "b:9092"}))
+    assert [str(problem) for problem in problems_of(manifest)] == [
+        "spec.sources[0].options.subscribe: is missing, a kafka source needs it or subscribePattern"
     ]
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from support.manifests import manifest
 
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.kafka import Broker
+
+pytest_plugins = ("support.kafka",)
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 # The newest that Maven Central has; it works with the Spark of this project.
 AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
+KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SCHEMA = {
     "type": "record", "name": "ride",
     "fields": [{"name": "city", "type": "string"}, {"name": "fare", "type": "double"}],
@@ -130,3 +140,74 @@ def _long(value: int) -> bytes:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     return bytes([*out, rest])
+
+
+TOPICS_JOB = """
+import json, sys
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.config("spark.jars.packages", sys.argv[1]).getOrCreate()
+rows = spark.readStream.format("kafka").options(**json.loads(sys.argv[2])).load()
+header = F.col("headers")[0]["value"].cast("string").alias("header")
+counts = rows.groupBy("topic", header, "timestampType").agg(F.count("*").alias("n"))
+
+def keep(batch, number):
+    print("SAID " + json.dumps([list(row) for row in batch.collect()]), flush=True)
+
+(counts.writeStream.foreachBatch(keep).outputMode("update").option("checkpointLocation", "checkpoint")
+ .trigger(availableNow=True).start().awaitTermination())
+"""
+
+
+@pytest.mark.timeout(600)
+def test_script_reads_topics_by_sparks_connector_with_its_options(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As on Spark: of a pattern's topics what is of a time or later, then on from the commit, and new topics as a whole."""
+    first = kafka_broker.topic(partitions=2)
+    kafka_broker.create(second := f"{first}-2")
+    begin = int(time.time() * 1000) - 3_600_000
+    send_with_headers(kafka_broker, first, {begin: "too old", begin + 1_000: "of the time", begin + 2_000: "later"})
+    send_with_headers(kafka_broker, second, {begin: "too old"})
+    login = f'username="{kafka_broker.user}" password="{kafka_broker.password}"'
+    options = {
+        "kafka.bootstrap.servers": kafka_broker.secured,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {login};",
+        "subscribePattern": f"{first}.*",
+        "startingOffsets": "earliest",
+        "startingTimestamp": str(begin + 1_000),
+        "startingOffsetsByTimestampStrategy": "latest",
+        "includeHeaders": "true",
+        "minPartitions": "5",
+        "maxOffsetsPerTrigger": "1000",
+        "failOnDataLoss": "false",
+    }
+    assert counts_said(tmp_path, options) == {(first, "of the time", 0): 1, (first, "later", 0): 1}
+    kafka_broker.create(third := f"{first}-3")
+    send_with_headers(kafka_broker, third, {begin: "too old"})
+    send_with_headers(kafka_broker, first, {begin: "later"})
+    slips = {"startingOffset": "latest", "endingTimestamp": "1"}  # Spark's own reader says nothing of them
+    assert counts_said(tmp_path, options | slips, ignored=set(slips)) == {(third, "too old", 0): 1, (first, "later", 0): 2}
+
+
+def send_with_headers(broker: Broker, topic: str, headers: dict[int, str]) -> None:
+    """A message of each time, in milliseconds."""
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for at, header in headers.items():
+        producer.produce(topic, b"v", partition=0, timestamp=at, headers=[("h", header.encode())])
+    assert producer.flush(30) == 0
+
+
+def counts_said(folder: Path, options: dict[str, str], ignored: Collection[str] = ()) -> dict[tuple[str, str, int], int]:
+    """The counts of a run of the script, which names the options that are `ignored`."""
+    (folder / "job.py").write_text(TOPICS_JOB)
+    streamtopology = Path(sys.executable).with_name("streamtopology")
+    command = [streamtopology, "run", "job.py", "--strict", "--executors", "a:1:1,b:1:1", "--", KAFKA, json.dumps(options)]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    named = re.findall(
+        r"job.py, line 1[23]: Spark's reader of Kafka has no option (\w+) in a stream, and ignores it", ended.stderr
+    )
+    assert sorted(named) == sorted(ignored)
+    said = [json.loads(line.removeprefix("SAID ")) for line in ended.stdout.splitlines() if line.startswith("SAID ")]
+    return {(topic, header, kind): n for batch in said for topic, header, kind, n in batch}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,12 +113,13 @@ class Job:
         """Run the script as a topology."""
         return self._run(self.command(*arguments), environment)
 
-    def run_by_spark(self, *arguments: str) -> None:
+    def run_by_spark(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the script as plain Python, by a local Spark."""
         conf = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
         environment = {"PYSPARK_SUBMIT_ARGS": conf, "PYSPARK_PYTHON": sys.executable}
         ended = self._run([sys.executable, "job.py", *arguments], environment)
         assert ended.returncode == 0, ended.stderr[-2000:]
+        return ended
 
     def _run(self, command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         inherited = {**os.environ, **environment}
@@ -167,7 +168,7 @@ def test_a_killed_script_emits_what_spark_emits_batch_by_batch(job: Job) -> None
     assert emitted(job.folder / "ours") == emitted(job.folder / "sparks")
 
 
-AGGREGATES = """
+STARTED = """
 timed = events().withColumn("price", (F.col("ms") % 1000 / 100).cast("decimal(10,2)")).withWatermark("at", "10 seconds")
 
 def started(name, frame, mode):
@@ -177,7 +178,8 @@ def started(name, frame, mode):
     query = (frame.writeStream.outputMode(mode).option("checkpointLocation", f"{sys.argv[1]}/checkpoint-{name}")
              .foreachBatch(write).trigger(availableNow=True).start())
     query.awaitTermination()
-
+"""
+AGGREGATES = """
 visits = timed.groupBy(F.window("at", "20 seconds"), "user").agg(
     F.count("*").alias("n"), F.sum("ms").alias("total"), F.avg("price"), F.max("page").alias("last"),
     (F.max("ms") - F.min("ms")).alias("span"))
@@ -212,6 +214,10 @@ pauses = timed.groupBy(F.session_window(F.expr("at"), pause).alias("pause"), (F.
 started("pauses", pauses.agg(F.min("ms"), F.first("page")).select("pause.end", "fifth", "pause", "min(ms)"), "append")
 started("of_once", timed.dropDuplicates(["user", "at"]).where("page <> 'b'").groupBy(
     F.session_window("at", F.concat(F.col("user") % 2, F.lit(" seconds"))), "user").count(), "append")
+"""
+NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "best", "lists", "sessions", "pauses",
+         "of_once")  # fmt: skip
+JOINS = """
 seen = (events().where("page <> 'b'").withWatermark("at", "10 seconds")
         .select(F.col("user").alias("seer"), F.col("at").alias("seen"), F.col("ms").alias("then"), "page"))
 pairs = (timed.where("page = 'b'").join(seen, F.expr(
@@ -219,10 +225,17 @@ pairs = (timed.where("page = 'b'").join(seen, F.expr(
 started("paired", pairs.where("user < 60").select("at", "seen", "ms", "then", "user", seen["page"], "price"), "append")
 twice = events().select(F.col("user").alias("seer"), F.col("at").alias("again"), F.col("ms").alias("later"))
 twice = twice.withWatermark("again", "1 minute").where("later % 3 = 0")
+some = timed.withColumn("of", F.when(F.col("user") % 4 > 0, F.col("user"))).where("page <> 'c'").withColumnRenamed("at", "mine")
+wanted = events().select(F.when(F.col("user") % 5 > 0, F.col("user")).alias("by"), F.col("at").alias("theirs"), "ms")
+wanted = wanted.withWatermark("theirs", "20 seconds")
+near = F.expr("of = by and theirs >= mine - interval 1 second and theirs < mine + interval 400 milliseconds")
+shown = [some["user"], "of", "by", "mine", "theirs", wanted["ms"].alias("then"), "price"]
+started("left", some.join(wanted, near & (wanted["ms"] % 3 == 0), "leftOuter").select(*shown), "append")
+started("right", some.where("user % 3 = 0").join(wanted, near, "right").select(*shown).where("then % 2 = 0"), "append")
+started("full", some.where("user % 2 = 0").join(wanted.where("by % 7 = 2 or by is null"), near, "full").select(shown), "append")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 """
-NAMES = ("appended", "updated", "by_window", "whole", "top", "running", "spread", "best", "lists", "paired", "same",
-         "sessions", "pauses", "of_once")  # fmt: skip
+PAIRS = ("paired", "same", "left", "right", "full")
 
 DUPLICATES = """
 timed = events().withWatermark("at", "10 seconds")
@@ -362,12 +375,13 @@ def test_a_script_that_names_no_time_zone_has_the_machines_as_on_spark(job: Job,
         assert emitted(job.folder / "ours" / query) == emitted(job.folder / "sparks" / query), query
 
 
-def test_aggregates_of_a_script_equal_sparks_batch_by_batch(job: Job) -> None:
-    job.write(AGGREGATES)
+@pytest.mark.parametrize(("script", "names"), [(AGGREGATES, NAMES), (JOINS, PAIRS)], ids=["aggregates", "joins"])
+def test_queries_of_a_script_equal_sparks_batch_by_batch(script: str, names: Sequence[str], job: Job) -> None:
+    job.write(STARTED + script)
     ended = job.run("ours", "--strict")
     assert ended.returncode == 0, ended.stderr[-2000:]
     job.run_by_spark("sparks")
-    for name in NAMES:
+    for name in names:
         sparks = emitted(job.folder / "sparks" / name)
         assert len(sparks) >= 3, name
         ours = emitted(job.folder / "ours" / name)
@@ -410,12 +424,18 @@ def test_aggregates_of_rows_without_duplicates_equal_sparks_batch_by_batch(job: 
 def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     command = [str(STREAMTOPOLOGY), "run", "examples/sessions_job.py", "--executors", "large:1:0.5,small:1:0.25", "--strict"]
+    command += ["--report", "build/report"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert ended.stdout.rstrip().endswith(" sessions of more than one trade")
     written = [json.loads(line) for file in (tmp_path / "build/sessions-job").glob("*.json") for line in file.open()]
     assert len(written) == int(ended.stdout.split()[-7])
     assert all(row["seconds"] > 0 for row in written)
+    report = tmp_path / "build/report/sessions-job"
+    assert json.loads((report / "report.json").read_text())["rows"] == sum(
+        len(file.read_text().splitlines()) - 1 for file in (ROOT / "examples/data/trades").glob("*.csv")
+    )
+    assert (report / "run.png").stat().st_size > 10_000
 
 
 FILES = """
@@ -699,6 +719,33 @@ spark.streams.awaitAnyTermination()
     assert Counter(row["user"] for row in filed).total() == sum(
         len(pq.read_table(file)["user"].drop_null().unique()) for file in (job.folder / "data").iterdir()
     )
+
+
+TABLES = """
+spark.sql(f"create table {sys.argv[1]}_made (user bigint, n bigint, odd bigint) using json partitioned by (odd)")
+odd = counts().withColumn("odd", F.col("user") % 2)
+for run in ("first", "again"):
+    for table, format, by in (("new", None, "odd"), ("made", "json", None)):
+        writer = odd.writeStream.option("checkpointLocation", f"checkpoints/{sys.argv[1]}/{table}").trigger(availableNow=True)
+        writer.toTable(f"{sys.argv[1]}_{table}", format=format, partitionBy=by).awaitTermination()
+        rows = spark.table(f"{sys.argv[1]}_{table}")
+        said(**{f"{table} {run}": sorted(map(str, rows.groupBy("odd").agg(F.count("*"), F.sum("n"), F.max("user")).collect()))})
+said(places=sorted(name for name in os.listdir(f"spark-warehouse/{sys.argv[1]}_new") if "SUCCESS" not in name))
+try:
+    odd.writeStream.option("checkpointLocation", "none").toTable(f"{sys.argv[1]}_new", format="orc")
+except Exception as error:
+    said(refused=type(error).__name__)
+"""
+
+
+def test_tables_get_what_they_get_by_spark(job: Job) -> None:
+    job.write(TABLES)
+    ours = job.run("ours", "--strict")
+    assert ours.returncode == 0, ours.stderr[-2000:]
+    sparks = said(job.run_by_spark("sparks"))
+    assert said(ours) == sparks
+    assert len(sparks["new first"]) == len(sparks["made again"]) == 2
+    assert sparks["refused"] == "AnalysisException"
 
 
 def test_sigterm_ends_a_script_after_its_batch(job: Job) -> None:

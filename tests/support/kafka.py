@@ -45,9 +45,9 @@ class Broker:
         self.create(name, partitions)
         return name
 
-    def create(self, topic: str, partitions: int = 1) -> None:
+    def create(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for made in admin.create_topics([NewTopic(topic, partitions)]).values():
+        for made in admin.create_topics([NewTopic(topic, partitions, config=config or {})]).values():
             made.result(timeout=60)
 
     def delete(self, topic: str) -> None:
@@ -69,10 +69,11 @@ class Broker:
         for made in admin.create_partitions([NewPartitions(topic, total)]).values():
             made.result(timeout=60)
 
-    def send(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+    def send(self, topic: str, values: list[bytes], partition: int = 0, times: list[int] | None = None) -> None:
+        """Send messages, of these times in milliseconds; without any, of now."""
         producer = Producer({"bootstrap.servers": self.servers})
-        for value in values:
-            producer.produce(topic, value, value[:4], partition)
+        for value, at in zip(values, times or [0] * len(values), strict=True):  # 0: of now
+            producer.produce(topic, value, value[:4], partition, timestamp=at)
         assert producer.flush(30) == 0
 
     def delete_before(self, topic: str, offsets: dict[int, int]) -> None:

@@ -90,7 +90,9 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
     if source.format in ("parquet", "csv", "json") and source.schema is None:
         yield Problem(f"{path}.schema", "is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`")
     if source.format == "kafka":
-        yield from _missing_options(path, source.options, ("kafka.bootstrap.servers", "subscribe"), "a kafka source")
+        yield from _missing_options(path, source.options, ("kafka.bootstrap.servers",), "a kafka source")
+        if not {"subscribe", "subscribePattern"} & source.options.keys():
+            yield Problem(f"{path}.options.subscribe", "is missing, a kafka source needs it or subscribePattern")
     for position, expression in enumerate(source.select):
         if expression and not _NAMED_EXPRESSION.fullmatch(expression.strip()):
             message = f"found {expression!r}, expected a column or `expression AS name`"

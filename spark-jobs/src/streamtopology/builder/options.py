@@ -65,9 +65,14 @@ class CsvSourceOptions(JsonSourceOptions, total=False):
 
 
 class KafkaSourceOptions(SourceOptions, total=False):
+    subscribePattern: str
+    startingTimestamp: int
+    startingOffsetsByTimestamp: str
+    startingOffsetsByTimestampStrategy: Literal["error", "latest"]
     startingOffsets: str
     maxOffsetsPerTrigger: int
     failOnDataLoss: bool
+    includeHeaders: bool
 
 
 class PlaceOptions(TypedDict, total=False):
@@ -163,7 +168,8 @@ class SessionWindowOptions(OperatorOptions, total=False):
 class WindowJoinOptions(OperatorOptions, total=False):
     time: Required[str | Mapping[str, str]]
     size: str | float
-    within: str | float
+    within: str | float | Sequence[str | float]
+    outer: Sequence[str]
     select: Sequence[str]
     where: str
     allowedLateness: str | float

@@ -181,12 +181,13 @@ class StreamReader:
         self,
         name: str,
         servers: str,
-        subscribe: str,
+        subscribe: str | None = None,
         settings: Mapping[str, Scalar] = NONE,
         **options: Unpack[KafkaSourceOptions],
     ) -> Stream:
-        """Topics of Kafka. `settings`: of its client, `{"kafka.security.protocol": "SASL_SSL"}`."""
-        return self._source(name, "kafka", None, {_SERVERS: servers, "subscribe": subscribe, **settings, **options})
+        """Topics of Kafka, or `subscribePattern`. `settings`: of its client, `{"kafka.security.protocol": "SASL_SSL"}`."""
+        topics: dict[str, object] = {} if subscribe is None else {"subscribe": subscribe}
+        return self._source(name, "kafka", None, {_SERVERS: servers, **topics, **settings, **options})
 
     def dataframe(self, name: str, run: OwnCode, **rows: Unpack[SourceOptions]) -> Stream:
         """The streaming frame that a function of yours makes of a Spark session."""

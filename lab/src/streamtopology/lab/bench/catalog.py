@@ -54,6 +54,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "Queries of a PySpark script by Spark and by `streamtopology run`, on executors of unequal CPU.",
         {"runs": 3, "seed": 1, "quick": False},
     ),
+    "processors": Benchmark(
+        "PySpark's StatefulProcessors by Spark's query, and by our operator with its store and deltas.",
+        {"runs": 3, "seed": 1, "quick": False},
+    ),
     "rescale": Benchmark("One executor more and one fewer under a running topology.", {"runs": 3}),
     "chaos": Benchmark(
         "kill -9 of all processes during re-routing: rows lost, rows counted twice.",

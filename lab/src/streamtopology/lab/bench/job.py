@@ -93,7 +93,7 @@ def run(runs: int = 3, seed: int = 1, quick: bool = False) -> dict[str, Any]:
                 )
                 for side in (SPARK, OURS):
                     case = f"{name}: {side}"
-                    speed, cpu = _measured(embedded, query, place, side, size)
+                    speed, cpu = measured(embedded, query, place, side, size)
                     speeds.setdefault(case, []).append(speed)
                     of_cpu.setdefault(case, []).append(cpu)
                     announce(f"{case}: {speed:,.0f} rows/s, {cpu:,.0f} rows per CPU second")
@@ -112,7 +112,7 @@ def _seconds(stream: StreamingQuery) -> list[float]:
     return [each.batchDuration / 1000 for each in stream.recentProgress if each.numInputRows]
 
 
-def _measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, rows: int) -> tuple[float, float]:
+def measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, rows: int) -> tuple[float, float]:
     """(rows/s, rows per CPU second) of the batches after the first ones."""
     name = side.replace(" ", "-")
     with ExitStack() as entered:

@@ -163,10 +163,11 @@ def _groupings() -> Iterable[Schema]:
 
 def _sources() -> Iterable[Schema]:
     files = texts(DESCRIPTOR_FILE_FORMATS)
+    without_topics = f"{_FORMAT} == 'kafka' && !('subscribePattern' in {_OPTIONS})"
     return [
         _needs("sources", f"{_FORMAT} in {files}", "path", "is missing, expected the folder or pattern of %s files"),
         _needs("sources", f"{_FORMAT} == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s source needs it"),
-        _needs("sources", f"{_FORMAT} == 'kafka'", "subscribe", "is missing, a %s source needs it"),
+        _needs("sources", without_topics, "subscribe", "is missing, a %s source needs it or subscribePattern"),
         _check(
             "sources",
             "s",

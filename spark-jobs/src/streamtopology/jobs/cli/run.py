@@ -37,7 +37,12 @@ _CONTINUES = "without --fresh the run continues from the checkpoint"
 @click.option("--drain", is_flag=True, help="Read what the sources hold, then close all windows and end.")
 @click.option("--fresh", is_flag=True, help="Start over: delete the checkpoint and what it gave to sinks; asks first.")
 @click.option("--yes", is_flag=True, help="With --fresh: do not ask.")
-@click.option("--report", type=OUTPUT_FOLDER, metavar="DIR", help="Write report.json and a picture of the run.")
+@click.option(
+    "--report",
+    type=OUTPUT_FOLDER,
+    metavar="DIR",
+    help="Write a report and a picture of the run, or of each query.",
+)
 @click.option("--baseline", metavar="POLICY", help="Run the same input under this policy first, and compare.")
 @click.option("--port", type=PORT, default=0, help="Port of the page, /metrics and /stats (default: any free one).")
 @click.option("--open", "opens", is_flag=True, help="Open the page of the run in a browser.")
@@ -70,12 +75,14 @@ def run(
     """
     started = time.monotonic()
     if manifest.suffix == ".py":
-        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh, "report": report}.items():
+        for name, given in {"batches": batches, "duration": duration, "drain": drain, "fresh": fresh}.items():
             if given:
                 raise WrongUse(f"--{name} is for manifests: a script says itself how long its queries run, and where")
         if baseline is not None:
             raise WrongUse("--baseline is for manifests: run the script with spark-submit to compare")
-        return _run_script(manifest, arguments, executors, conf, strict, policy, to_manifest, work_dir, port, opens, started)
+        return _run_script(
+            manifest, arguments, executors, conf, strict, policy, to_manifest, report, work_dir, port, opens, started
+        )
     if arguments or executors is not None or conf or strict or policy is not None or to_manifest:
         options = "--executors, --conf, --strict, --policy and --to-manifest"
         raise WrongUse(f"arguments, {options} are for scripts; {manifest} is a manifest")
@@ -107,6 +114,7 @@ def _run_script(
     strict: bool,
     policy: str | None,
     to_manifest: bool,
+    report: Path | None,
     work_dir: Path,
     port: int,
     opens: bool,
@@ -120,7 +128,8 @@ def _run_script(
     from streamtopology.jobs.view.http_server import refuse_taken_port
 
     refuse_taken_port(port)
-    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, Serving(port, opens), started)
+    serving = Serving(port, opens)
+    launch = Launch(script, arguments, executors, settings, strict, policy, work_dir, serving, report, started)
     return print_manifests(launch) if to_manifest else run_script(launch)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, local_path, local_pattern
 from streamtopology.jobs.connectors.sources.files.listing import linked_folders, places_at
+from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, topics_of
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part, has_pattern, name_pattern, paths_of
 from streamtopology.topology import Doubt, Problem, Sink, Source, Topology
 
@@ -97,10 +98,18 @@ def _loop(below: str, sink: Sink, source: Source) -> Iterator[Problem]:
             "would become input; give the sink a folder of its own, apart from it",
         )
     topic = sink.options.get("topic")
-    subscribed = [name.strip() for name in source.options.get("subscribe", "").split(",")]
-    if topic in subscribed and _same_broker(sink.options, source.options):
+    if topic is not None and _is_read(source, topic) and _same_broker(sink.options, source.options):
         sentence = f"sink {sink.name!r}: source {source.name!r} reads topic {topic!r}: the sink's messages would become input"
         yield Problem(f"{below}.topic", f"{sentence}; give the sink another topic")
+
+
+def _is_read(source: Source, topic: str) -> bool:
+    if source.format != "kafka":
+        return False
+    spec, pattern = SourceSpec.of(source), None
+    with suppress(SourceError):  # the check of sources says so
+        pattern = pattern_of(spec)
+    return topic in topics_of(spec) or (pattern is not None and topic in matching(pattern, [topic]))
 
 
 def _shared(below: str, first: Sink, second: Sink) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -401,8 +401,10 @@ def _next_to(place: str, policy: str) -> str:
     return f"{place.rstrip('/')}-{policy}"
 
 
-def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Checked] = ()) -> dict:
-    """Write report.json and the picture into `folder`; print the summary. Returns the report."""
+def write_report(
+    folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Checked] = (), say: Callable[[str], object] = print
+) -> dict:
+    """Write report.json and the picture into `folder`; `say` the summary. Returns the report."""
     from streamtopology.jobs.view.plot import draw_run  # a second of CPU that no start should wait for
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -414,6 +416,6 @@ def write_report(folder: Path, ran: Ran, before: Ran | None, checks: Sequence[Ch
         (folder / "page.json").write_text(json.dumps(ran.page))
     for suffix in ("png", "svg"):
         draw_run(ran.history, baseline, folder / f"run.{suffix}", bound=ran.bound)
-    print(summary_text(report, rerouted=ran.history.was_rerouted))
-    print(f"report: {folder / 'report.json'}   picture: {folder / 'run.png'}   page: streamtopology ui --report {folder}")
+    say(summary_text(report, rerouted=ran.history.was_rerouted))
+    say(f"report: {folder / 'report.json'}   picture: {folder / 'run.png'}   page: streamtopology ui --report {folder}")
     return report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
 from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
 from streamtopology.jobs.operators.windows import (
+    EVERYTHING_CLOSED,
     Windows,
     check_time_column,
     closed_micros,
@@ -25,15 +26,18 @@ from streamtopology.jobs.state.schema import MEANS
 
 _AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
 _OWN = "_join_"
+_MILLISECOND = 1000
 
 
 class WindowJoin(Operator):
-    """Inner join of all inputs on the key: tuples in one tumbling window of `size`, or `within` a time of each other.
+    """Join of all inputs on the key: tuples in one tumbling window of `size`, or `within` a time of each other.
 
-    `time`: the event-time column, or {input: column}. `where`: a SQL condition on the tuples, `select`: the SQL columns
-    of the result, both naming columns as input.column; without `select`: the key, then input_column for all others.
-    Every combination is emitted exactly once, in the batch its last tuple arrives in. Tuples are kept `allowedLateness`
-    longer than the watermark alone would have it. With `within` a tuple is late at or below the watermark.
+    `time`: the event-time column, or {input: column}. `within`: a distance, or of two inputs [from, to]: the second's time
+    minus the first's. `where`: a SQL condition on the tuples, `select`: the SQL columns of the result, both naming columns as
+    input.column; without `select`: the key, then input_column for all others. Every combination is emitted exactly once, in
+    the batch its last tuple arrives in. `outer`: of two inputs `within` a time, those whose tuples are emitted with NULLs
+    when the watermark excludes matches and there was none. Tuples are kept `allowedLateness` longer than the watermark alone
+    would have it. With `within` a tuple is late at or below the watermark.
     """
 
     drops_late_rows = True
@@ -42,7 +46,8 @@ class WindowJoin(Operator):
         self,
         time: str | Mapping[str, str],
         size: str | float | None = None,
-        within: str | float | None = None,
+        within: str | float | list[str | float] | None = None,
+        outer: list[str] | None = None,
         select: list[str] | None = None,
         where: str | None = None,
         allowedLateness: str | float = 0,  # noqa: N803 - the option's name in the manifest
@@ -53,7 +58,10 @@ class WindowJoin(Operator):
         if (size is None) == (within is None):
             raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
         self.size = None if size is None else duration_micros(size, "size")
-        self.within = None if within is None else duration_micros(within, "within", least=0)
+        self.within = None if within is None else _distances(within)
+        self.outer = tuple(outer or ())
+        if self.outer and self.within is None:
+            raise OptionError("option 'outer' needs within: of tumbling windows each tuple would wait for its window's end")
         self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.select = None if select is None else expressions_of(select, "select")
         self.where = where
@@ -65,13 +73,18 @@ class WindowJoin(Operator):
                 f"window-join needs two inputs or more, found {', '.join(inputs)}; to join a stream with itself, name "
                 "it twice under different aliases"
             )
+        self._check_pair(inputs)
         _refuse_own_names(inputs)
         self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
         keys = key_schema(inputs, key, self.renamed_keys)
         own = {alias: self.renamed_keys.get(alias, key) for alias in inputs}
         self._kept = {alias: _kept_schema(schema, keys, own[alias]) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
-        self._join = self._sql(list(inputs), self.select or _all_columns(inputs, key, self.renamed_keys), len(key))
+        conditions = self._conditions(list(inputs), len(key))
+        columns = "\n, ".join(self.select or _all_columns(inputs, key, self.renamed_keys))
+        tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in inputs)
+        self._join = f"SELECT {columns}\nFROM {tables}\nWHERE {conditions}"
+        self._alone = {alias: _without_match(columns, alias, other, conditions) for alias, other in self._others(inputs)}
         output = expressions.query_schema({_table(alias): schema for alias, schema in self._kept.items()}, self._join)
         if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
             names = ", ".join(output.names)
@@ -84,6 +97,11 @@ class WindowJoin(Operator):
     def begin(self, batch: BatchInfo) -> None:
         super().begin(batch)
         self._arrived = {alias: [] for alias in self._kept}
+        self._due: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        return self._due
 
     def process(self, rows: Rows, state: RowState) -> Output:
         if rows.keys is None:
@@ -107,6 +125,7 @@ class WindowJoin(Operator):
                 tables = {_table(other): state.rows(other) for other in self._kept if other != alias}
                 found.append(expressions.query({**tables, _table(alias): new}, self._join))
                 state.append(alias, new)
+        found += self._without_matches(batch, state)
         self._expire(batch, state)
         joined = pa.concat_tables(found) if found else None
         return joined if joined is not None and joined.num_rows else None
@@ -127,8 +146,58 @@ class WindowJoin(Operator):
             state.expire(np.inf)
             return
         until -= self.lateness
-        needed_from = until // self.size * self.size if self.size is not None else until - (self.within or 0)
+        needed_from = until // self.size * self.size if self.size is not None else until - self._longest_wait
         state.expire((needed_from - 0.5) * 1e-6)  # half a microsecond earlier: seconds are rounded, no tuple lies between
+
+    @property
+    def _longest_wait(self) -> int:
+        """How long (microseconds) after its time a tuple may be needed: in an outer join, until its partner is over, too."""
+        low, high = self.within or (0, 0)
+        return max(high, -low, high - low + 2 * _MILLISECOND if self.outer else 0)
+
+    def _without_matches(self, batch: BatchInfo, state: RowState) -> list[pa.Table]:
+        """The tuples of outer inputs that had no match, and can have none from this batch on. Notes when the next are over."""
+        found: list[pa.Table] = []
+        until, before = watermark_micros(batch), closed_micros(batch, self.lateness)
+        if until not in (None, EVERYTHING_CLOSED):
+            until -= self.lateness
+        for alias, other in self._others(self._kept):
+            tuples = state.rows(alias)
+            times = tuples.column(_AT).to_numpy()
+            over = times <= self._over_until(alias, until)
+            waiting = times[~over].min(initial=EVERYTHING_CLOSED)
+            if waiting != EVERYTHING_CLOSED:
+                due = float(waiting + self._wait(alias) + self.lateness) / 1e6
+                self._due = due if self._due is None else min(self._due, due)
+            over &= times > self._over_until(alias, before)
+            if over.any():
+                tables = {_table(alias): tuples.filter(pa.array(over)), _table(other): state.rows(other)}
+                found.append(expressions.query(tables, self._alone[alias]))
+        return found
+
+    def _over_until(self, alias: str, watermark: int | None) -> float:
+        """The latest time (microseconds) of a tuple that no tuple to come can match, counted in milliseconds as Spark does."""
+        if watermark in (None, EVERYTHING_CLOSED):
+            return -np.inf if watermark is None else np.inf
+        return watermark // _MILLISECOND * _MILLISECOND - self._wait(alias)
+
+    def _wait(self, alias: str) -> int:
+        """Microseconds from a tuple's time until no tuple of the other input can match it, in whole milliseconds."""
+        low, high = self.within or (0, 0)
+        reach = max(high if alias == next(iter(self._kept)) else -low, 0)
+        return (reach // _MILLISECOND + 1) * _MILLISECOND
+
+    def _others(self, inputs: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """(alias, the other one's) for each outer input."""
+        for alias in self.outer:
+            yield alias, next(other for other in inputs if other != alias)
+
+    def _check_pair(self, inputs: Mapping[str, pa.Schema]) -> None:
+        if len(inputs) > 2 and (self.outer or (self.within is not None and self.within[0] != -self.within[1])):
+            raise OptionError(f"option 'outer', and 'within' of two distances, are for two inputs; found {', '.join(inputs)}")
+        for alias in self.outer:
+            if alias not in inputs:
+                raise OptionError(f"option 'outer' names {alias!r}; allowed: {', '.join(inputs)}", about="outer")
 
     def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
         name = self.time.get(alias) if isinstance(self.time, Mapping) else self.time
@@ -137,24 +206,48 @@ class WindowJoin(Operator):
         check_time_column(name, require_column(inputs, name, alias).type)
         return name
 
-    def _sql(self, aliases: list[str], select: Sequence[str], keys: int) -> str:
+    def _conditions(self, aliases: list[str], keys: int) -> str:
         first, *others = aliases
         conditions = [
             f"{quoted(first)}.{_KEY}{i} IS NOT DISTINCT FROM {quoted(other)}.{_KEY}{i}" for other in others for i in range(keys)
         ]
         if self.size is not None:
             conditions += [f"{_window(first, self.size)} = {_window(other, self.size)}" for other in others]
-        else:
+        elif self.within is not None:
             conditions += [
-                f"abs({quoted(one)}.{_AT} - {quoted(other)}.{_AT}) <= {self.within}"
+                f"{quoted(other)}.{_AT} - {quoted(one)}.{_AT} BETWEEN {self.within[0]} AND {self.within[1]}"
                 for place, one in enumerate(aliases)
                 for other in aliases[place + 1 :]
             ]
         if self.where is not None:
             conditions.append(f"({self.where}\n)")
-        tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in aliases)
-        columns = "\n, ".join(select)
-        return f"SELECT {columns}\nFROM {tables}\nWHERE {' AND '.join(conditions)}"
+        return " AND ".join(conditions)
+
+
+def _distances(value: Any) -> tuple[int, int]:
+    """(least, most) microseconds from the first input's time to the second's."""
+    if not isinstance(value, list):
+        most = duration_micros(value, "within", least=0)
+        return -most, most
+    if len(value) != 2:
+        raise OptionError(f"option 'within' is {value!r}; allowed: a duration, or two: [-10s, 30s]", about="within")
+    low, high = map(_signed, value)
+    if low > high:
+        raise OptionError(f"option 'within' is {value!r}; the second duration must not be the shorter one", about="within")
+    return low, high
+
+
+def _signed(value: Any) -> int:
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -duration_micros(value.strip()[1:], "within", least=0)
+    if isinstance(value, int | float) and value < 0:
+        return -duration_micros(-value, "within", least=0)
+    return duration_micros(value, "within", least=0)
+
+
+def _without_match(columns: str, alias: str, other: str, conditions: str) -> str:
+    one, two = (f"{quoted(_table(name))} AS {quoted(name)}" for name in (alias, other))
+    return f"SELECT {columns}\nFROM {one} LEFT JOIN {two}\nON {conditions}\nWHERE {quoted(other)}.{_AT} IS NULL"
 
 
 def _window(alias: str, size: int) -> str:
@@ -180,8 +273,10 @@ def _kept_schema(schema: pa.Schema, keys: pa.Schema, own_names: Sequence[str]) -
 
 def _all_columns(inputs: Mapping[str, pa.Schema], key: tuple[str, ...], renamed: Mapping[str, tuple[str, ...]]) -> list[str]:
     """The key, then all other columns of each input, also one that is called as a key column and is none there."""
-    first = next(iter(inputs))
-    columns = [f"{quoted(first)}.{_KEY}{i} AS {quoted(name)}" for i, name in enumerate(key)]
+    columns = [
+        f"coalesce({', '.join(f'{quoted(alias)}.{_KEY}{i}' for alias in inputs)}) AS {quoted(name)}"
+        for i, name in enumerate(key)
+    ]
     for alias, schema in inputs.items():
         shown = {name for name, own in zip(key, renamed.get(alias, key), strict=True) if name == own}
         others = [name for name in schema.names if name not in shown]

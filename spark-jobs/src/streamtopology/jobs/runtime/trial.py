@@ -17,6 +17,7 @@ from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sinks.memory import MemorySink, memory_rows
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
 from streamtopology.jobs.connectors.sources.first_rows import first_rows, why_unread
+from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
@@ -89,7 +90,9 @@ def _kept(folder: Path, source: str, rows: pa.Table) -> Path:
 
 def _of_file(source: Source, path: Path) -> Source:
     """The source with its first rows, from before its select and where, as all that it has."""
-    schema = source.schema or _DDL[source.format]
+    schema = source.schema
+    if schema is None:
+        schema = ", ".join(f"{name} {_DDL[source.format][name]}" for name in declared_schema(SourceSpec.of(source)).names)
     return replace(source, format="parquet", schema=schema, options={"path": str(path)})
 
 
@@ -98,9 +101,19 @@ def _all_of(source: Source, rows: pa.Table) -> str:
     return Descriptor(source.name, "parquet", source.options["path"], 0, 0, count, count, rows.nbytes).to_json()
 
 
+# The types of columns that a format has without a schema.
 _DDL = {
-    "text": "value STRING",
-    "kafka": "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP",
+    "text": {"value": "STRING"},
+    "kafka": {
+        "key": "BINARY",
+        "value": "BINARY",
+        "topic": "STRING",
+        "partition": "INT",
+        "offset": "BIGINT",
+        "timestamp": "TIMESTAMP",
+        "timestampType": "INT",
+        "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    },
 }
 
 

@@ -58,6 +58,12 @@ def has_limits(plan: Node) -> bool:
     return False
 
 
+def options_of(plan: Node, source: str) -> list[str]:
+    """The names of options of the plan's streaming sources of a format, as they were given."""
+    found = [node for node in nodes(plan) if kind(node) == "StreamingRelationV2" and node.sourceName() == source]
+    return [name for node in found for name in node.extraOptions().asCaseSensitiveMap().keySet()]
+
+
 def frame_of(spark: SparkSession, plan: Node) -> DataFrame:
     """The frame of a plan."""
     return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(cast(Any, spark)._jsparkSession, plan), spark)

@@ -17,7 +17,7 @@ from streamtopology.jobs.scripts.lifted import WriterSettings, free_name
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.prepared import cut_query
 from streamtopology.jobs.scripts.query import Queries
-from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over
+from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over, tell_of_ignored_options
 
 
 class HeldScript:
@@ -70,6 +70,7 @@ class HeldScript:
 
     def starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery:
         """Note a query."""
+        tell_of_ignored_options(frame, self._script)
         try:
             made = cut_query(frame, asked)
             name = free_name(asked.name or self._script.stem, self._names)

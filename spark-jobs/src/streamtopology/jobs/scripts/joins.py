@@ -1,25 +1,36 @@
-"""An inner join of two streams of a script as an operator.
+"""A join of two streams of a script as an operator.
 
 The operator pairs rows of equal keys whose times are near enough. What the script asks of a pair besides is Spark's, above it.
+An outer join has to know which rows have no pair: so all that it asks of pairs is of keys and times, which the operator knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Watermarked, watermark_below
-from streamtopology.topology import format_duration
 
 _NAMES = ("one", "other")
-# Comparisons of a time of one stream with one of the other: whether they bound the first from below, and from above.
+# Joins that keep rows without a pair: of which sides.
+_KEPT: Mapping[str, Sequence[str]] = {
+    "INNER": (),
+    "LEFT OUTER": ("one",),
+    "RIGHT OUTER": ("other",),
+    "FULL OUTER": ("one", "other"),
+}
+# Comparisons of a time of one stream with one of the other: whether they bound the first from below, from above, strictly.
 _BOUNDS = {
-    "GreaterThan": (True, False), "GreaterThanOrEqual": (True, False), "LessThan": (False, True),
-    "LessThanOrEqual": (False, True), "EqualTo": (True, True), "EqualNullSafe": (True, True),
+    "GreaterThan": (True, False, True), "GreaterThanOrEqual": (True, False, False), "LessThan": (False, True, True),
+    "LessThanOrEqual": (False, True, False), "EqualTo": (True, True, False), "EqualNullSafe": (True, True, False),
 }  # fmt: skip
 
 
@@ -43,52 +54,89 @@ class _Side:
         """True if the expression is of this side's columns alone."""
         return not expression.references().isEmpty() and expression.references().subsetOf(self.plan.outputSet())
 
-    def rows(self, keys: list[tuple[Node, bool]], spark: SparkSession) -> DataFrame:
-        """The rows, their columns under names of ours, without those whose key cannot be equal to any."""
+    def rows(self, keys: list[tuple[Node, bool]], asked: list[Node], kept: Sequence[str], spark: SparkSession) -> DataFrame:
+        """The rows that are as `asked`, their columns under names of ours.
+
+        Those whose key can be equal to none are left out. Of a side that is `kept` they get a key of their own; both sides of
+        such a join have it.
+        """
         made = [catalyst.column(column, spark).alias(_column(place)) for place, column in enumerate(self.columns)]
         key = [catalyst.column(expression, spark).alias(_key(place)) for place, (expression, _) in enumerate(keys)]
-        rows = catalyst.frame_of(spark, self.plan).select(*key, *made)
-        for place, (_, joins_null) in enumerate(keys):
-            rows = rows if joins_null else rows.where(rows[_key(place)].isNotNull())
+        rows = catalyst.frame_of(spark, self.plan)
+        for condition in asked:
+            rows = rows.where(catalyst.column(condition, spark))
+        rows = rows.select(*key, *made)
+        meets_none = [rows[_key(place)].isNull() for place, (_, joins_null) in enumerate(keys) if not joins_null]
+        if self.name in kept:
+            alone = reduce(or_, meets_none, F.lit(False))
+            return rows.withColumn(_key(len(keys)), F.when(alone, F.lit(self.name)))
+        if kept:
+            rows = rows.withColumn(_key(len(keys)), F.lit(None).cast("string"))
+        for condition in meets_none:
+            rows = rows.where(~condition)
         return rows
 
 
 def part_of(node: Node, spark: SparkSession) -> Part:
     """The part that a node `Join` of two streams becomes. Raises NotCut."""
     kind = node.joinType().sql()
-    if kind != "INNER" or not node.condition().isDefined():
-        raise NotCut(
-            f"a {kind.lower()} join of two streams{'' if kind != 'INNER' else ' without a condition'} is not taken over yet"
-        )
-    one, other = (_Side.of(name, plan, spark) for name, plan in zip(_NAMES, (node.left(), node.right()), strict=True))
+    if kind not in _KEPT or not node.condition().isDefined():
+        lacks = " without a condition" if kind in _KEPT else ""
+        raise NotCut(f"a {kind.lower()} join of two streams{lacks} is not taken over yet")
+    sides = [_Side.of(name, plan, spark) for name, plan in zip(_NAMES, (node.left(), node.right()), strict=True)]
+    one, other = sides
     asked = list(_all_of(node.condition().get(), spark))
     keys = [pair for each in asked if (pair := _equal(each, one, other))]
     if not keys:
         raise NotCut("a join of two streams needs a column of one that equals one of the other")
-    options = {
-        "time": {side.name: side.watermark.column for side in (one, other)},
-        "within": format_duration(_most_apart(asked, one, other, spark)),
+    kept = _KEPT[kind]
+    bounds = [bound for each in asked for bound in _bounds(each, one, other, spark)]
+    low, high = _within(bounds, is_exact=bool(kept))
+    own = {side.name: [each for each in asked if side.has(each)] if kept and side.name not in kept else [] for side in sides}
+    if kept:
+        _check_outer(asked, one, other, kept, spark)
+    options: dict[str, Any] = {
+        "time": {side.name: side.watermark.column for side in sides},
+        "within": [_micros(low), _micros(max(low, high))],
         "select": [
-            f"{side.name}.{_column(place)} AS {side.name}_{place}"
-            for side in (one, other)
-            for place in range(len(side.columns))
+            f"{side.name}.{_column(place)} AS {side.name}_{place}" for side in sides for place in range(len(side.columns))
         ],
     }
+    if kept:
+        options["outer"] = list(kept)
 
-    def stand_in(rows: DataFrame) -> Node:
-        plan = catalyst.plan_of(rows)
-        pairs = zip([*one.columns, *other.columns], catalyst.elements(plan.output()), strict=True)
-        made = [
-            catalyst.named(spark, catalyst.cast_to(found, like.dataType(), spark), like.name(), like) for like, found in pairs
-        ]
-        return catalyst.filtered(spark, node.condition().get(), catalyst.project(spark, made, plan))
+    below = [
+        side.rows([(pair[place], pair[2]) for pair in keys], own[side.name], kept, spark) for place, side in enumerate(sides)
+    ]
+    inputs = tuple(RowsBelow(rows, side.watermark, side.name) for rows, side in zip(below, sides, strict=True))
+    step = Step("join", "window-join", options, tuple(map(_key, range(len(keys) + bool(kept)))))
+    return Part((step,), inputs, lambda rows: _stand_in(node, rows, not kept, spark))
 
-    inputs = (
-        RowsBelow(one.rows([(left, joins_null) for left, _, joins_null in keys], spark), one.watermark, one.name),
-        RowsBelow(other.rows([(right, joins_null) for _, right, joins_null in keys], spark), other.watermark, other.name),
-    )
-    step = Step("join", "window-join", options, tuple(map(_key, range(len(keys)))))
-    return Part((step,), inputs, stand_in)
+
+def _stand_in(node: Node, rows: DataFrame, is_asked: bool, spark: SparkSession) -> Node:
+    """The operator's rows as those of the join; where there may be more of them, those that are as it asks."""
+    plan = catalyst.plan_of(rows)
+    pairs = zip(catalyst.elements(node.output()), catalyst.elements(plan.output()), strict=True)
+    made = [catalyst.named(spark, catalyst.cast_to(found, like.dataType(), spark), like.name(), like) for like, found in pairs]
+    joined = catalyst.project(spark, made, plan)
+    return catalyst.filtered(spark, node.condition().get(), joined) if is_asked else joined
+
+
+def _check_outer(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> None:
+    """Raise NotCut for what the operator could not ask of a pair, or would emit in another batch than Spark does."""
+    bounds: list[_Bound] = []
+    for each in asked:
+        is_key, found = _equal(each, one, other) is not None, _bounds(each, one, other, spark)
+        if is_key and found:
+            raise NotCut("an outer join of two streams by equal event times is not taken over yet")
+        if not (is_key or found or any(side.has(each) and side.name not in kept for side in (one, other))):
+            raise NotCut(f"an outer join of two streams that asks {each.sql()} is not taken over yet")
+        bounds += found
+    if sorted(bound.is_least for bound in bounds) != [False, True]:
+        raise NotCut("an outer join of two streams whose event time has several bounds on one side is not taken over yet")
+    low, high = _within(bounds, is_exact=True)
+    if low > high or ("one" in kept and high < 0) or ("other" in kept and low > 0):
+        raise NotCut("an outer join of two streams whose rows come after all that they could meet is not taken over yet")
 
 
 def _column(place: int) -> str:
@@ -121,31 +169,46 @@ def _equal(condition: Node, one: _Side, other: _Side) -> tuple[Node, Node, bool]
     return (right, left, joins_null) if one.has(right) and other.has(left) else None
 
 
-def _most_apart(asked: list[Node], one: _Side, other: _Side, spark: SparkSession) -> float:
-    """The seconds that the times of a pair are apart at most. Raises NotCut."""
-    least: list[float] = []
-    most: list[float] = []
-    for condition in asked:
-        if catalyst.kind(condition) not in _BOUNDS:
-            continue
-        left, right = (_shifted(each, spark) for each in catalyst.children(condition))
-        if left is None or right is None:
-            continue
-        from_below, from_above = _BOUNDS[catalyst.kind(condition)]
-        (first, ahead), (second, behind) = left, right
-        apart = behind - ahead
-        if _are(first, second, other, one):
-            from_below, from_above, apart = from_above, from_below, -apart
-        elif not _are(first, second, one, other):
-            continue
-        least += [apart] if from_below else []
-        most += [apart] if from_above else []
+@dataclass(frozen=True)
+class _Bound:
+    """The least or the most microseconds from one's time to other's; if strict, not these themselves."""
+
+    is_least: bool
+    micros: int
+    is_strict: bool
+
+
+def _bounds(condition: Node, one: _Side, other: _Side, spark: SparkSession) -> list[_Bound]:
+    """What a condition says of how far the times of a pair are apart."""
+    if catalyst.kind(condition) not in _BOUNDS:
+        return []
+    left, right = (_shifted(each, spark) for each in catalyst.children(condition))
+    if left is None or right is None:
+        return []
+    from_below, from_above, is_strict = _BOUNDS[catalyst.kind(condition)]
+    (first, ahead), (second, behind) = left, right
+    apart = round((behind - ahead) * 1e6)
+    if _are(first, second, one, other):
+        from_below, from_above, apart = from_above, from_below, -apart
+    elif not _are(first, second, other, one):
+        return []
+    return [_Bound(is_least, apart, is_strict) for is_least, is_one in ((True, from_below), (False, from_above)) if is_one]
+
+
+def _within(bounds: Sequence[_Bound], is_exact: bool) -> tuple[int, int]:
+    """(least, most) microseconds from one's time to other's; a strict bound counts as itself unless exact. Raises NotCut."""
+    least = [bound.micros + (is_exact and bound.is_strict) for bound in bounds if bound.is_least]
+    most = [bound.micros - (is_exact and bound.is_strict) for bound in bounds if not bound.is_least]
     if not least or not most:
         raise NotCut(
             "a join of two streams needs bounds of the one's event time by the other's, from below and from above; without "
             "them all rows are kept for ever"
         )
-    return max(abs(max(least)), abs(min(most)))
+    return max(least), min(most)
+
+
+def _micros(count: int) -> str:
+    return f"{count}us"
 
 
 def _are(first: Node, second: Node, one: _Side, other: _Side) -> bool:

@@ -41,7 +41,7 @@ _TO_PLAN_ON = "main:1:1"
 class Launch:
     """How a script is run.
 
-    executors: as `shape_of` takes them. conf: further settings of Spark. is_strict, policy: see `ScriptSession`.
+    executors: as `shape_of` takes them. conf: further settings of Spark. is_strict, policy, report: see `ScriptSession`.
     """
 
     script: Path
@@ -52,6 +52,7 @@ class Launch:
     policy: str | None
     work_dir: Path
     serving: Serving
+    report: Path | None
     started: float
 
 
@@ -64,7 +65,9 @@ def run_script(launch: Launch) -> int:
         raise ManifestError([Problem("--executors", str(error))]) from None
     script, executors = launch.script.resolve(), _classes_of(shape)
     with _started_by(launch, shape) as start:
-        session = ScriptSession(start, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy)
+        session = ScriptSession(
+            start, script, executors, launch.work_dir, launch.serving, launch.is_strict, launch.policy, launch.report
+        )
         with session.taken_over():
             return _exit_code(script, lambda: run_as_command(script, launch.arguments))
 

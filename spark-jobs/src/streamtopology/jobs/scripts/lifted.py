@@ -20,7 +20,7 @@ _LONGEST_NAME = 40
 class WriterSettings:
     """What a script has asked of its DataStreamWriter before `start`.
 
-    trigger: of processingTime the seconds. function: of `foreachBatch`. row_writer: of `foreach`.
+    trigger: of processingTime the seconds. function: of `foreachBatch`. row_writer: of `foreach`. table: of `toTable`.
     """
 
     output_mode: str = "append"
@@ -31,6 +31,7 @@ class WriterSettings:
     partition_by: tuple[str, ...] = ()
     function: Any = None
     row_writer: Any = None
+    table: str | None = None
 
     def option(self, name: str) -> str | None:
         """The value of an option, whose name has no case in Spark."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -34,11 +35,32 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
         return _EachRow(asked.row_writer)
     format_ = asked.format or rows.sparkSession.conf.get("spark.sql.sources.default") or "parquet"
     options = {name: value for name, value in asked.options.items() if name.lower() not in _OWN_OPTIONS}
+    if asked.table is not None:
+        return _table_writer(rows, asked.table, format_, options, asked)
     if format_ == "console":
         return _Console(asked)
     if format_ == "memory":
         return _Memory(asked, rows)
     return batch_writer(rows, format_, options, asked.partition_by, asked.output_mode)
+
+
+def _table_writer(rows: DataFrame, table: str, format_: str, options: Mapping[str, str], asked: WriterSettings) -> Output:
+    """What writes to a table of a catalogue, which is made if it is not there, as `toTable` does. Raises AnalysisException.
+
+    Tables of Spark's own catalogue are written to where they are; others by name, as by a batch job that appends.
+    """
+    spark = rows.sparkSession
+    by = asked.partition_by
+    if not spark.catalog.tableExists(table):
+        writer = rows.write.format(format_).options(**options)
+        (writer.partitionBy(*by) if by else writer).saveAsTable(table)
+    if spark.catalog.getTable(table).catalog != "spark_catalog":
+        return lambda frame, batch: frame.write.mode("append").options(**options).saveAsTable(table)
+    about = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    provider = about["Provider"].lower()
+    if provider != format_.lower():  # as Spark says it
+        raise AnalysisException(f"The input source({format_}) is different from the table {table}'s provider({provider})")
+    return batch_writer(rows, provider, {**options, "path": about["Location"]}, by, asked.output_mode)
 
 
 class _EachRow:

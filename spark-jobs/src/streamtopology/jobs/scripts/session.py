@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from streamtopology.contract.phases import Phase
 from streamtopology.jobs.errors import TopologyFailed
-from streamtopology.jobs.local.run import Serving, open_run, process
+from streamtopology.jobs.local.run import Ran, Serving, open_run, process, write_report
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, new_history
@@ -27,13 +28,16 @@ from streamtopology.jobs.scripts.lifted import SINK, WriterSettings, free_name, 
 from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.jobs.scripts.prepared import NO_CHECKPOINT, Prepared, checkpoint_of, cut_query, prepare
 from streamtopology.jobs.scripts.query import Queries, TopologyStream
-from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over
+from streamtopology.jobs.scripts.takeover import Engine, configure, place_in, taken_over, tell_of_ignored_options
 from streamtopology.jobs.spark.cluster import Cluster
 from streamtopology.jobs.spark.user_settings import jars_of
+from streamtopology.jobs.view.event_log import EventLog
 from streamtopology.jobs.view.live_view import View
 from streamtopology.topology import parse
 from streamtopology.topology.spark_conf import is_free
 
+# Where Spark has its tables, if nothing else is said: in the folder of the script's process.
+_WAREHOUSE = "spark.sql.warehouse.dir"
 # Formats for which Spark itself takes a checkpoint of its own where none is named.
 _WITHOUT_CHECKPOINT = ("foreachBatch", "foreach", "console", "memory", "noop")
 
@@ -43,7 +47,8 @@ class ScriptSession:
 
     start: called once, where the script first asks for a session, with the settings that the script gives to it.
     is_strict: a query that cannot become a topology is refused; else Spark runs it, and a sentence on stderr says why. policy:
-    of the operators' groupings; None: the one that emits what Spark does, batch by batch.
+    of the operators' groupings; None: the one that emits what Spark does, batch by batch. report: the folder that gets a report
+    of each query that has ended.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class ScriptSession:
         serving: Serving,
         is_strict: bool,
         policy: str | None,
+        report: Path | None = None,
     ) -> None:
         self._start_cluster = start
         self._started: Cluster | None = None
@@ -65,6 +71,7 @@ class ScriptSession:
         self._serving = serving
         self._is_strict = is_strict
         self._policy = policy
+        self._report = report
         self.queries = Queries()
         self._engine = Engine()
         self._turn = threading.Lock()  # two threads of a script may start queries, which need names of their own
@@ -96,7 +103,8 @@ class ScriptSession:
         elif not self.is_starting:
             self.is_starting = True
             try:
-                self._started = self._start_cluster({name: text for name, text in settings.items() if is_free(name)})
+                free = {name: text for name, text in settings.items() if is_free(name) or name == _WAREHOUSE}
+                self._started = self._start_cluster({_WAREHOUSE: str(Path("spark-warehouse").resolve()), **free})
                 configure(self.spark, len(self._started.slots), settings)
             finally:
                 self.is_starting = False
@@ -111,6 +119,7 @@ class ScriptSession:
 
     def starts(self, frame: DataFrame, asked: WriterSettings) -> StreamingQuery | None:
         """Start a query as a topology; None: Spark is to run it, and a sentence says why."""
+        tell_of_ignored_options(frame, self._script)
         try:
             with self._turn:
                 self._refuse_taken(asked.name)
@@ -143,9 +152,15 @@ class ScriptSession:
 
         def stream() -> None:
             self._engine.is_here = True
+            events = EventLog(self._work_dir / name / "events.log")
+            history.listen(events)
             with View(history, Console(stderr=True), time.monotonic):
-                process(run, history, self._serving)
+                record = process(run, history, self._serving)
                 history.enter(Phase.DONE)
+            if self._report is not None:
+                page = record.page(run.standing(), since=-1)
+                ran = Ran(topology, history, run.bound(), run.left_behind(), events, page)
+                write_report(self._report / name, ran, None, say=partial(print, file=sys.stderr))
 
         return TopologyStream(run, history, frame, asked.name, stream, self.queries)
 

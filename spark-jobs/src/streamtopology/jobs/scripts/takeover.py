@@ -15,6 +15,8 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamtopology.jobs.connectors.sources.kafka.options import ignored_by_spark
+from streamtopology.jobs.scripts import catalyst
 from streamtopology.jobs.scripts.lifted import WriterSettings
 from streamtopology.jobs.scripts.query import Queries
 from streamtopology.jobs.scripts.streams import ScriptStreams
@@ -130,3 +132,10 @@ def place_in(script: Path) -> str:
     while frame is not None and frame.f_code.co_filename != str(script):
         frame = frame.f_back
     return script.name if frame is None else f"{script.name}, line {frame.f_lineno}"
+
+
+def tell_of_ignored_options(frame: DataFrame, script: Path) -> None:
+    """Say which options of Kafka Spark's reader neither uses nor refuses, as it does not say so itself."""
+    for option in ignored_by_spark(catalyst.options_of(catalyst.plan_of(frame), "kafka")):
+        said = f"Spark's reader of Kafka has no option {option} in a stream, and ignores it; correct it, or leave it out"
+        print(f"streamtopology: {place_in(script)}: {said}", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -83,15 +83,7 @@ class ScriptWriter(DataStreamWriter):
         queryName: str | None = None,
         **options: Any,
     ) -> StreamingQuery:
-        self.options(**options)
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if format is not None:
-            self.format(format)
-        if queryName is not None:
-            self.queryName(queryName)
+        self._ask(format, outputMode, partitionBy, queryName, options)
         if path is not None:
             self._asked.options["path"] = path
         query = self._starts(self._frame, self._asked)
@@ -100,7 +92,38 @@ class ScriptWriter(DataStreamWriter):
             self._started(query)
         return query
 
-    def toTable(self, tableName: str, *arguments: Any, **options: Any) -> StreamingQuery:
-        query = super().toTable(tableName, *arguments, **options)
-        self._started(query)
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        self._ask(format, outputMode, partitionBy, queryName, options)
+        self._asked.table = tableName
+        query = self._starts(self._frame, self._asked)
+        if query is None:
+            query = super().toTable(tableName)
+            self._started(query)
         return query
+
+    def _ask(
+        self,
+        format: str | None,
+        mode: str | None,
+        by: str | list[str] | None,
+        name: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Note what `start` and `toTable` are given, as by calls of its own."""
+        self.options(**options)
+        if mode is not None:
+            self.outputMode(mode)
+        if by is not None:
+            self.partitionBy(by)
+        if format is not None:
+            self.format(format)
+        if name is not None:
+            self.queryName(name)

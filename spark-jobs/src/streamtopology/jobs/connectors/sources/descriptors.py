@@ -30,9 +30,14 @@ _CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "m
 _KAFKA_OPTIONS = (
     "kafka.bootstrap.servers",
     "subscribe",
+    "subscribePattern",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "startingOffsets",
     "maxOffsetsPerTrigger",
     "failOnDataLoss",
+    "includeHeaders",
 )
 
 

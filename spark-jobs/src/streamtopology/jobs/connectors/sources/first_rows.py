@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.formats import read_tables
+from streamtopology.jobs.connectors.sources.kafka.options import STARTING
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
 from streamtopology.topology import Source
 
@@ -62,7 +63,8 @@ def _of_topics(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor
     """The oldest messages of a topic, also where a run begins with the newest."""
     from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream  # loads librdkafka
 
+    options = {name: value for name, value in spec.options.items() if name not in STARTING}
     limits = {"maxOffsetsPerTrigger": str(most), "startingOffsets": "earliest"}
-    stream = KafkaStream(replace(spec, options={**spec.options, **limits}), folder / "offsets" / spec.name)
+    stream = KafkaStream(replace(spec, options={**options, **limits}), folder / "offsets" / spec.name)
     start = stream.initial_offset()
     return stream.between(start, stream.advance(start))

@@ -19,6 +19,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     unwritable,
 )
+from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topic_problems
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, watermark_problems
@@ -29,9 +30,9 @@ from streamtopology.jobs.connectors.sources.text.text_values import time_problem
 from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
-_REQUIRED = {"kafka": ("kafka.bootstrap.servers", "subscribe")}
+_REQUIRED = {"kafka": ("kafka.bootstrap.servers",)}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "recursiveFileLookup", "multiLine")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "includeHeaders", "recursiveFileLookup", "multiLine")
 
 # Places of the options without which no file can be looked at.
 _READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}
@@ -66,12 +67,15 @@ def check(source: Source, base_dir: Path = Path()) -> CheckedSource:
     rows = _rows(spec, declared, findings)
     if rows is not None and source.watermark is not None:
         findings += watermark_problems(source.name, source.watermark, rows)
-    places = {finding.path.partition("[")[0] for finding in findings}
+    places = {finding.path.partition("[")[0] for finding in findings if not isinstance(finding, Doubt)}
     if spec.format == "kafka":
         if not any(place.startswith("options") for place in places):
-            from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics  # loads librdkafka
+            from streamtopology.jobs.connectors.sources.kafka.topic_look import (
+                check_topics,
+                unused_settings,
+            )  # loads librdkafka
 
-            findings += check_topics(spec)
+            findings += [*check_topics(spec), *unused_settings(spec)]
     elif not places & _READING:
         findings += check_sample(spec, declared, expressions_hold=not places & {"select", "where"})
         readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)
@@ -156,7 +160,9 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         if name not in spec.options:
             add(name, f"source {spec.name!r}: format {spec.format} needs option {name}")
     for name, value in spec.options.items():
-        if name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
+        if spec.format == "kafka" and (refusal := only_in_spark(name)):
+            add(name, f"source {spec.name!r}: {refusal}")
+        elif name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
             has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
         if spec.format == "kafka" and (refusal := set_by_us(name, SET_BY_SOURCES)):
@@ -185,17 +191,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         except SourceError as error:
             add(name, str(error))
     if spec.format == "kafka":
-        from streamtopology.jobs.connectors.sources.kafka.stream import (  # keeps librdkafka out of other topologies
-            starting_offsets,
-            topics_of,
-        )
-
-        if "subscribe" in spec.options and not topics_of(spec):
-            add("subscribe", f"source {spec.name!r}: option subscribe names no topic")
-        try:
-            starting_offsets(spec)
-        except SourceError as error:
-            add("startingOffsets", str(error))
+        problems += topic_problems(spec)
+        problems += starting_problems(spec)
     return problems
 
 

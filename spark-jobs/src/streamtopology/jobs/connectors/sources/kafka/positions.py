@@ -33,6 +33,22 @@ Offsets = dict[str, TopicPosition]
 
 
 @dataclass(frozen=True)
+class Times:
+    """A stream begins at the first message of each partition that is of a time or later, in milliseconds since 1970.
+
+    by_partition: the time of all partitions, or of each. or_end: where no message is that new, a partition begins at its end;
+    False: that is refused.
+    """
+
+    by_partition: int | Mapping[str, Mapping[str, int]]
+    or_end: bool
+
+    def of(self, topic: str, partition: str) -> int:
+        """The time of a partition."""
+        return self.by_partition if isinstance(self.by_partition, int) else self.by_partition[topic][partition]
+
+
+@dataclass(frozen=True)
 class TopicNow:
     """A topic as the broker has it. `ranges`: by partition the first offset, and the one after the last stable message."""
 
@@ -104,10 +120,8 @@ def lost_messages(source: str, topic: str, partition: int | str, at: int, low: i
 
 def resolved(source: str, starting: str | NextOffsets, there: Mapping[str, TopicNow]) -> Offsets:
     """The offsets at which a stream begins. Raises SourceError unless `starting` names each partition that is there alone."""
-    if not isinstance(starting, str) and (
-        wrong := mismatch(partition_names(starting), partition_names({topic: now.ranges for topic, now in there.items()}))
-    ):
-        raise SourceError(f"source {source!r}: {wrong}")
+    if not isinstance(starting, str):
+        refuse_mismatch(source, "startingOffsets", starting, there)
     offsets: Offsets = {}
     for topic, now in there.items():
         offsets[topic] = {"id": now.id, "next": {}}
@@ -122,16 +136,42 @@ def resolved(source: str, starting: str | NextOffsets, there: Mapping[str, Topic
     return offsets
 
 
-def mismatch(named: Iterable[str], there: Iterable[str]) -> str | None:
-    """A sentence on the names in option startingOffsets that are not `there`, and on those that it lacks; None if none is."""
+def resolved_times(source: str, times: Times, found: NextOffsets, there: Mapping[str, TopicNow]) -> Offsets:
+    """The offsets at which a stream begins by time. found: of each partition the first message of its time or later, -1: none.
+
+    Raises SourceError for a partition without one, unless such begin at their ends.
+    """
+    offsets: Offsets = {}
+    for topic, now in there.items():
+        none = [partition for partition, at in found[topic].items() if at < 0]
+        if none and not times.or_end:
+            raise SourceError(
+                f"source {source!r}: topic {topic}, partition {none[0]} has no message of time {times.of(topic, none[0])} "
+                "(milliseconds since 1970) or later; name an earlier time, or let such a partition begin at its end by option "
+                "startingOffsetsByTimestampStrategy: latest"
+            )
+        offsets[topic] = {"id": now.id, "next": {p: at if at >= 0 else now.ranges[p][1] for p, at in found[topic].items()}}
+    return offsets
+
+
+def refuse_mismatch(source: str, option: str, named: Mapping[str, Iterable[str]], there: Mapping[str, TopicNow]) -> None:
+    """Raise SourceError unless an option names each partition that is there alone."""
+    partitions = partition_names({topic: now.ranges for topic, now in there.items()})
+    if wrong := mismatch(option, partition_names(named), partitions):
+        raise SourceError(f"source {source!r}: {wrong}")
+
+
+def mismatch(option: str, named: Iterable[str], there: Iterable[str]) -> str | None:
+    """A sentence on the names in an option that are not `there`, and on those that it lacks; None if none is."""
     unknown, missing = [name for name in named if name not in there], [name for name in there if name not in named]
     if not unknown and not missing:
         return None
     clauses = [f"names {_listed(unknown)}, which is not there"] if unknown else []
     clauses += [f"lacks {_listed(missing)}"] if missing else []
+    numbers = " (-2: from its first message, -1: from its end)" if option == "startingOffsets" else ""
     return (
-        f"option startingOffsets {' and '.join(clauses)}; it must name every partition of the topics of option subscribe, and "
-        "no other (-2: from its first message, -1: from its end)"
+        f"option {option} {' and '.join(clauses)}; it must name every partition of the topics that are read, and no "
+        f"other{numbers}"
     )
 
 

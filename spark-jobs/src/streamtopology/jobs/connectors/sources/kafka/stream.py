@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -26,9 +28,11 @@ from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
+from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
     Offsets,
+    Times,
     TopicNow,
     TopicPosition,
     another_topic,
@@ -36,12 +40,13 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
     is_same,
     limited,
     lost_messages,
-    mismatch,
     next_in,
     refuse_loss,
+    refuse_mismatch,
     resolved,
+    resolved_times,
 )
-from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA
+from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA, kafka_schema
 
 _TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
@@ -54,61 +59,26 @@ _WEIGHED = 256
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
 _NO_ID = str(Uuid(0, 0))
+_ERRORS_ALONE = {"log_level": "3"}  # it would warn of settings of consumers, which it does not use
 _RECONNECTING = {"reconnect.backoff.ms": "1000"}  # librdkafka logs every try, 20 a second by default
-
-
-def topics_of(spec: SourceSpec) -> list[str]:
-    """The topics of option subscribe."""
-    return [name for text in spec.options["subscribe"].split(",") if (name := text.strip())]
-
-
-def starting_offsets(spec: SourceSpec) -> Literal["earliest", "latest"] | NextOffsets:
-    """Option startingOffsets: earliest, latest (default) or Spark's JSON `{"topic": {"0": 23, "1": -2}}` of all its topics."""
-    text = spec.options.get("startingOffsets", "latest")
-    if text in ("earliest", "latest"):
-        return cast(Literal["earliest", "latest"], text)
-    try:
-        given = json.loads(text)
-        parsed = {topic: {_partition(p): _offset(o) for p, o in parts.items()} for topic, parts in given.items()}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise SourceError(
-            f"source {spec.name!r}: option startingOffsets must be earliest, latest or JSON such as "
-            f'{{"topic": {{"0": 23, "1": -2}}}}, not {text!r}'
-        ) from error
-    if wrong := mismatch([f"topic {topic}" for topic in parsed], [f"topic {topic}" for topic in topics_of(spec)]):
-        raise SourceError(f"source {spec.name!r}: {wrong}")
-    return parsed
-
-
-def _partition(name: str) -> str:
-    if not 0 <= int(name) < 2**31:
-        raise ValueError(f"{name} is no partition")
-    return str(int(name))
-
-
-def _offset(value: object) -> int:
-    """A whole number; -1 is the end of a partition, -2 its beginning."""
-    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value < 2**63:
-        raise ValueError(f"{value} is no offset")
-    return value
 
 
 class KafkaStream:
     """One Kafka source: offsets are `Offsets`.
 
     Where the stream begins is written to `folder` once, so that `latest` means the same after a crash of the first
-    batch. Partitions that appear later are read from their beginning. A topic that is not subscribed to any more keeps its
-    position, as one that was deleted does.
+    batch. Partitions that appear later are read from their beginning, and so are topics that come to match a pattern. A topic
+    that is not subscribed to any more keeps its position, as one that was deleted does.
     """
 
     def __init__(self, spec: SourceSpec, folder: Path) -> None:
         self._spec = spec
         self._record = folder / "initial.json"
-        self._topics = topics_of(spec)
+        self._pattern = pattern_of(spec)
         self._limit = positive_option(spec, "maxOffsetsPerTrigger")
         self._fails_on_loss = fails_on_loss(spec)
         try:
-            self._consumer = Consumer(_settings(spec))
+            self._consumer = Consumer(consumer_settings(spec))
         except KafkaException as error:  # a setting librdkafka does not know or take
             raise SourceError(f"source {spec.name!r}: {error.args[0].str()}; correct its kafka.* options") from error
         self._closed_at: dict[str, TopicPosition] | None = None
@@ -116,12 +86,34 @@ class KafkaStream:
 
     def initial_offset(self) -> Offsets:
         if not self._record.exists():
-            starting = starting_offsets(self._spec)
-            durable_file.create(self._record, json.dumps(resolved(self._spec.name, starting, self._look({}))))
+            durable_file.create(self._record, json.dumps(self._first_offsets()))
         return json.loads(self._record.read_text())
 
+    def _first_offsets(self) -> Offsets:
+        starting, there = starting_at(self._spec), self._look({})
+        if not isinstance(starting, Times):
+            return resolved(self._spec.name, starting, there)
+        if not isinstance(starting.by_partition, int):
+            refuse_mismatch(self._spec.name, "startingOffsetsByTimestamp", starting.by_partition, there)
+        return resolved_times(self._spec.name, starting, self._at_times(starting, there), there)
+
+    def _at_times(self, times: Times, there: Mapping[str, TopicNow]) -> NextOffsets:
+        """By partition the offset of the first message of its time or later, -1 where there is none."""
+        found: NextOffsets = {}
+        for topic, now in there.items():
+            asked = [TopicPartition(topic, int(p), times.of(topic, p)) for p in now.ranges]
+            try:
+                marks = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS)
+                for mark in marks:
+                    if mark.error is not None:
+                        raise KafkaException(mark.error)
+            except KafkaException as error:
+                raise _unreachable(self._spec, topic, error) from error
+            found[topic] = {str(mark.partition): max(mark.offset, -1) for mark in marks}
+        return found
+
     def close_listing(self) -> None:
-        there = self._look({topic: {"id": "", "next": {}} for topic in self._topics})
+        there = self._look({topic: {"id": "", "next": {}} for topic in topics_of(self._spec)})
         self._closed_at = resolved(self._spec.name, "latest", there)
 
     def advance(self, start: Offsets) -> Offsets:
@@ -190,18 +182,28 @@ class KafkaStream:
         known = next_in(end["id"], start.get(topic))
         if end["next"].keys() <= known.keys():
             return known
-        first = {partition: low for partition, (low, _) in self._ranges(topic).items()}
+        is_there = _ids(self._spec, [topic])[topic] is not None
+        first = {partition: low for partition, (low, _) in self._ranges(topic).items()} if is_there else {}
         return {**dict.fromkeys(end["next"], 0), **first, **known}
 
     def _look(self, known: Offsets) -> dict[str, TopicNow]:
         """The topics as they are now. Raises SourceError for one that is gone, unless it is `known` and loss is allowed."""
         found: dict[str, TopicNow] = {}
-        for topic, topic_id in _ids(self._spec, self._topics).items():  # before the offsets: those of a newer topic are refused
+        topics = topics_of(self._spec) if self._pattern is None else self._matching(self._pattern, known)
+        for topic, topic_id in _ids(self._spec, topics).items():  # before the offsets: those of a newer topic are refused
             if topic_id is not None:
                 found[topic] = TopicNow(topic_id, self._ranges(topic))
-            elif self._fails_on_loss or topic not in known:
+            elif self._fails_on_loss if topic in known else self._pattern is None:
                 raise _gone(self._spec, topic)
         return found
+
+    def _matching(self, pattern: re.Pattern[str], known: Iterable[str]) -> list[str]:
+        """The topics of a pattern: those that there are, and those that are `known`, though they may be gone."""
+        try:
+            there = self._consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        except KafkaException as error:
+            raise _unreachable(self._spec, f"of pattern {pattern.pattern}", error) from error
+        return matching(pattern, {*there, *known})
 
     def _ranges(self, topic: str) -> dict[str, tuple[int, int]]:
         """Partition -> (first offset, last stable offset + 1), in partition order."""
@@ -247,7 +249,7 @@ def fails_on_loss(spec: SourceSpec) -> bool:
 
 
 def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    """The committed messages of an offset range, columns of `KAFKA_SCHEMA`; aborted ones and gaps are left out.
+    """The committed messages of an offset range, columns of `kafka_schema`; aborted ones and gaps are left out.
 
     Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says; with a
     topic that was created again since, all are. One range of a source at a time: ranges share the process's consumer.
@@ -269,8 +271,8 @@ def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
 
 
 def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    consumer = _consumer(tuple(sorted(_settings(spec).items())))
-    reached, rows, size = descriptor.start, list[Message](), 0
+    consumer = _consumer(tuple(sorted(consumer_settings(spec).items())))
+    reached, rows, size, schema = descriptor.start, list[Message](), 0, kafka_schema(spec)
     try:
         consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
         while reached < descriptor.end:
@@ -283,14 +285,14 @@ def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Itera
                 reached = max(_position_after(message, descriptor, spec) for message in [*marks, fetched[-1]])
             size += _value_bytes(fetched)
             if len(rows) >= _TABLE_ROWS or size >= _TABLE_BYTES:
-                yield _table(rows, descriptor)
+                yield _table(rows, descriptor, schema)
                 rows, size = [], 0
     except (KafkaException, TimeoutError) as error:
         raise _unreachable(spec, f"{descriptor.path}, partition {descriptor.part}, offset {reached},", error) from error
     finally:
         consumer.unassign()
     if rows:
-        yield _table(rows, descriptor)
+        yield _table(rows, descriptor, schema)
 
 
 def _fetched(consumer: Consumer, wanted: int) -> list[Message]:
@@ -341,22 +343,28 @@ def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) 
     raise _unreachable(spec, descriptor.path, KafkaException(error))
 
 
-def _table(messages: list[Message], descriptor: Descriptor) -> pa.Table:
+def _table(messages: list[Message], descriptor: Descriptor, schema: pa.Schema) -> pa.Table:
     """The messages below the descriptor's end as rows."""
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     inside = messages[: int(np.searchsorted(offsets, descriptor.end))]
-    timestamps = kafka_timestamps(np.array([message.timestamp()[1] for message in inside], np.int64))
-    return pa.table(
-        [
-            pa.array([message.key() for message in inside], pa.binary()),
-            pa.array([message.value() for message in inside], pa.binary()),
-            pa.repeat(descriptor.path, len(inside)),
-            pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
-            pa.array(offsets[: len(inside)]),
-            timestamps,
-        ],
-        schema=KAFKA_SCHEMA,
-    )
+    columns: dict[str, Any] = {
+        "key": [message.key() for message in inside],
+        "value": [message.value() for message in inside],
+        "topic": pa.repeat(descriptor.path, len(inside)),
+        "partition": pa.repeat(pa.scalar(descriptor.part, pa.int32()), len(inside)),
+        "offset": offsets[: len(inside)],
+        "timestamp": kafka_timestamps(np.array([message.timestamp()[1] for message in inside], np.int64)),
+    }
+    if "timestampType" in schema.names:  # Spark's numbers are those of Kafka's own client: -1, 0, 1
+        columns["timestampType"] = [message.timestamp()[0] - TIMESTAMP_CREATE_TIME for message in inside]
+    if "headers" in schema.names:
+        columns["headers"] = [_headers(message) for message in inside]
+    return pa.table(columns, schema=schema)
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
+    """NULL of a message without, as in Spark."""
+    return [{"key": key, "value": value} for key, value in message.headers() or ()] or None
 
 
 def kafka_timestamps(milliseconds: np.ndarray) -> pa.Array:
@@ -367,7 +375,8 @@ def kafka_timestamps(milliseconds: np.ndarray) -> pa.Array:
     return micros.cast(KAFKA_SCHEMA.field("timestamp").type)
 
 
-def _settings(spec: SourceSpec) -> dict[str, str]:
+def consumer_settings(spec: SourceSpec) -> dict[str, str]:
+    """All settings of the consumers of a source. Raises SourceError."""
     defaults = {
         "group.id": group_of(spec),
         "isolation.level": "read_committed",
@@ -391,7 +400,7 @@ def group_of(spec: SourceSpec) -> str:
 def admin(spec: SourceSpec) -> AdminClient:
     """One client per process and setting for what is asked about topics and groups."""
     given = {name: value for name, value in client_settings(spec).items() if name != "group.id"}
-    return _admin(tuple(sorted(({**_RECONNECTING, **given}).items())))
+    return _admin(tuple(sorted(({**_RECONNECTING, **_ERRORS_ALONE, **given}).items())))
 
 
 @cache
@@ -402,6 +411,8 @@ def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
 def _ids(spec: SourceSpec, topics: list[str]) -> dict[str, str | None]:
     """The ids of topics, "" where the broker has none; None of a topic that does not exist. Raises SourceError."""
     ids: dict[str, str | None] = {}
+    if not topics:
+        return ids
     asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
     for topic, answer in asked.items():
         try:

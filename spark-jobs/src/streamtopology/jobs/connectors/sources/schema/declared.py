@@ -24,21 +24,24 @@ KAFKA_SCHEMA = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
-_FIXED = {"text": TEXT_SCHEMA, "kafka": KAFKA_SCHEMA}
+# Columns of Spark's frame that a Kafka source has where it asks for them, in Spark's order.
+_TIMESTAMP_TYPE = pa.field("timestampType", pa.int32())
+_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 def declared_schema(spec: SourceSpec) -> pa.Schema:
     """The rows of a source before select and where. Raises `SourceError`, whose message names the source."""
-    if spec.format in _FIXED and spec.schema is None:
-        return _FIXED[spec.format]
+    fixed = _fixed_schema(spec)
+    if fixed is not None and spec.schema is None:
+        return fixed
     if spec.schema is None:
         raise SourceError(f"source {spec.name!r}: format {spec.format} needs a schema, e.g. schema: key BIGINT, v DOUBLE")
     try:
         declared = ddl_to_arrow(spec.schema)
     except SchemaError as error:
         raise SourceError(f"source {spec.name!r}: {error}") from error
-    if spec.format in _FIXED:
-        _check_fixed(spec, declared)
+    if fixed is not None:
+        _check_fixed(spec, declared, fixed)
     nested = [field.name for field in declared if pa.types.is_nested(field.type)] if spec.format == "csv" else []
     if nested:
         remedy = "declare it STRING and take it apart in select, as in from_json(tags, '[\"VARCHAR\"]') AS tags"
@@ -49,6 +52,20 @@ def declared_schema(spec: SourceSpec) -> pa.Schema:
                 sentence = f"source {spec.name!r}: column {field.name!r}: names of JSON objects, its keys, are no {key}"
                 raise SourceError(f"{sentence}; declare the MAP with a key of STRING, and cast it in select")
     return declared
+
+
+def _fixed_schema(spec: SourceSpec) -> pa.Schema | None:
+    """The rows of a format that has no others; None of any other format."""
+    if spec.format == "text":
+        return TEXT_SCHEMA
+    return kafka_schema(spec) if spec.format == "kafka" else None
+
+
+def kafka_schema(spec: SourceSpec) -> pa.Schema:
+    """The rows of a Kafka source: `headers` with option includeHeaders, `timestampType` where select or where name it."""
+    names_type = re.search(r"\btimestampType\b", " , ".join([*spec.select, spec.where or ""]), re.IGNORECASE)
+    has_headers = spec.options.get("includeHeaders", "").lower() == "true"
+    return pa.schema([*KAFKA_SCHEMA, *([_TIMESTAMP_TYPE] if names_type else []), *([_HEADERS] if has_headers else [])])
 
 
 def watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iterator[Problem]:
@@ -63,9 +80,8 @@ def watermark_problems(name: str, watermark: Watermark, rows: pa.Schema) -> Iter
         yield Problem("watermark.column", sentence)
 
 
-def _check_fixed(spec: SourceSpec, declared: pa.Schema) -> None:
+def _check_fixed(spec: SourceSpec, declared: pa.Schema, fixed: pa.Schema) -> None:
     """Raises SourceError if a schema is not that of its format; the one column of a text has any name."""
-    fixed = _FIXED[spec.format]
     if spec.format == "text" and declared.types != fixed.types:
         remedy = "leave schema out, or declare one STRING column, and cut the line in select: string_split(value, ' ')[1] AS a"
         raise SourceError(f"source {spec.name!r}: format text has one column of texts, a line each; {remedy}")
