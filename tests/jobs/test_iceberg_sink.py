@@ -374,6 +374,23 @@ def test_answer_of_the_server_that_is_lost_is_a_sentence_and_the_batch_is_there_
     assert (lost, numbers_by(rest)) == (1, [0, 1])
 
 
+def test_table_of_a_version_that_pyiceberg_does_not_write_is_refused(
+    rest: RestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_TOKEN", TOKEN)
+    open_sink(sink_by(rest), WRITER, rows=ROWS)
+    assert refusals(sink_by(rest)) == []
+    answer = rest.answer
+
+    def of_version_3(*asked: Any) -> tuple[int, str]:
+        status, text = answer(*asked)
+        return status, text.replace('"format-version": 2', '"format-version": 3')
+
+    monkeypatch.setattr(rest, "answer", of_version_3)
+    (refusal,) = refusals(sink_by(rest))
+    assert refusal.endswith("has Iceberg's version 3, pyiceberg writes up to 2; name another table")
+
+
 def test_server_without_rights_or_away_is_named_and_its_token_is_not(
     rest: RestCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ is in the summary of the commit's snapshot.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import count, takewhile
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CATALOG = "catalog."
 CATALOG_TYPES = ("sql", "rest")
 _LOCAL_SCHEME = "file:"
+_NEWEST_VERSION = 2
 # What pyiceberg asks for as its own property, though credentials come from the environment: as for all other buckets.
 _OF_THE_ENVIRONMENT = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -71,6 +72,11 @@ class IcebergPlace(TablePlace["Table"]):
     def partitions(self, table: Table) -> list[str]:
         columns = [(table.schema().find_column_name(field.source_id), field.transform) for field in table.spec().fields]
         return [str(name) if str(transform) == "identity" else f"{transform}({name})" for name, transform in columns]
+
+    def differences(self, table: Table, rows: pa.Schema) -> Iterator[str]:
+        if table.format_version > _NEWEST_VERSION:
+            yield f"has Iceberg's version {table.format_version}, pyiceberg writes up to {_NEWEST_VERSION}; name another table"
+        yield from super().differences(table, rows)
 
     def newest(self, table: Table, application: str) -> int:
         return int(table.properties.get(_number_of(application), -1))
