@@ -282,7 +282,7 @@ def test_fields_of_spec_are_those_of_the_manifest() -> None:
 
 
 def test_settings_of_run_are_the_options_of_the_command() -> None:
-    of_scripts = {"executors", "conf", "strict", "policy"}
+    of_scripts = {"executors", "conf", "strict", "policy", "to_manifest"}
     flags = {flag.removeprefix("--").replace("-", "_") for one in run_command.params for flag in one.opts if flag[0] == "-"}
     assert set(options.RunSettings.__annotations__) == flags - of_scripts
 

@@ -232,7 +232,7 @@ near = F.expr("of = by and theirs >= mine - interval 1 second and theirs < mine 
 shown = [some["user"], "of", "by", "mine", "theirs", wanted["ms"].alias("then"), "price"]
 started("left", some.join(wanted, near & (wanted["ms"] % 3 == 0), "leftOuter").select(*shown), "append")
 started("right", some.where("user % 3 = 0").join(wanted, near, "right").select(*shown).where("then % 2 = 0"), "append")
-started("full", some.where("user % 2 = 0").join(wanted.where("by % 7 = 2 or by is null"), near, "full").select(shown), "append")
+started("full", some.where("user % 2 = 0").join(wanted.where("by % 7 = 2"), near, "full").select(*shown), "append")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 """
 PAIRS = ("paired", "same", "left", "right", "full")
