@@ -39,7 +39,7 @@ FROM locked AS data-plane
 COPY images/install-java.sh /build/images/
 RUN /build/images/install-java.sh
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
-    /build/images/install-packages.sh --package streamtopology --extra kubernetes --extra delta --extra traces
+    /build/images/install-packages.sh --package streamtopology --extra kubernetes --extra delta --extra iceberg --extra traces
 COPY --from=wheels /wheels /build/wheels
 RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
     /build/images/install-own.sh streamtopology streamtopology_routing streamtopology

@@ -29,6 +29,8 @@ THIRD_PARTY = {
     "jobs.connectors.kafka_retry": "confluent_kafka",
     "jobs.connectors.sinks.delta": "deltalake pyarrow",
     "jobs.connectors.sinks.function": "pyarrow pyspark",
+    "jobs.connectors.sinks.iceberg": "pyarrow pyiceberg",
+    "jobs.connectors.sinks.iceberg_commit": "pyiceberg",
     "jobs.connectors.sinks.kafka": "confluent_kafka pyarrow",
     "jobs.connectors.sinks.spark_writer": "py4j pyarrow pyspark",
     "jobs.connectors.sources.descriptor_stream": "pyspark",

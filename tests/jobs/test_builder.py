@@ -257,6 +257,11 @@ def test_options_of_a_sink_are_those_that_it_takes(kind: str) -> None:
     assert keywords(getattr(SinkWriter, kind)) == set(sinks._FORMATS[kind].options)
 
 
+def test_options_of_tables_of_iceberg_are_those_that_they_take() -> None:
+    given = keywords(SinkWriter.iceberg) - {"catalog"}
+    assert given | {"catalog.type"} == set(sinks._FORMATS["iceberg"].options)
+
+
 def test_every_format_has_a_method() -> None:
     assert {name for name in vars(SinkWriter) if not name.startswith("_")} >= set(sinks._FORMATS)
 

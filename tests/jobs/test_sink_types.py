@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from support.connectors import stage
 from support.processes import apart
 from support.stages import Flow, manifest
@@ -22,10 +23,10 @@ from streamtopology.jobs.cli.main import main
 from streamtopology.jobs.columnar.dictionaries import decoded
 from streamtopology.jobs.columnar.python_values import python_values
 from streamtopology.jobs.connectors.sinks import Writer, open_sink
-from streamtopology.jobs.connectors.sinks.delta_types import stored
 from streamtopology.jobs.connectors.sinks.folder import json_lines, write_parquet
 from streamtopology.jobs.connectors.sinks.messages import messages
 from streamtopology.jobs.connectors.sinks.registry import proof, takes
+from streamtopology.jobs.connectors.sinks.table_types import DELTA, ICEBERG, TableTypes
 from streamtopology.jobs.connectors.sinks.takes import UnwritableValue
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.runtime.preflight.checks import examine
@@ -114,10 +115,25 @@ def test_sink_writes_every_type_that_it_takes(tmp_path: Path, format_: str, colu
                 raise AssertionError(f"{format_} takes {name} and does not write it") from error
 
 
+def rows_of_delta(folder: Path) -> pa.Table:
+    (file,) = DeltaTable(str(folder / "table")).file_uris()
+    return pq.read_table(file)
+
+
+def rows_of_iceberg(folder: Path) -> pa.Table:
+    return load_catalog("default", **catalog_in(folder)).load_table("lake.out").scan().to_arrow()
+
+
+def catalog_in(folder: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "table")}
+
+
 @apart
-def test_table_of_delta_has_every_type_that_it_takes(tmp_path: Path) -> None:
-    place = str(tmp_path / "table")
-    sink = sink_of("delta", path=place)
+@pytest.mark.parametrize(("types", "read"), [(DELTA, rows_of_delta), (ICEBERG, rows_of_iceberg)])
+def test_table_has_every_type_that_it_takes(tmp_path: Path, types: TableTypes, read: Callable[[Path], pa.Table]) -> None:
+    of_catalog = {f"catalog.{name}": value for name, value in catalog_in(tmp_path).items()}
+    options = {"delta": {"path": str(tmp_path / "table")}, "iceberg": {"table": "lake.out", **of_catalog}}
+    sink = sink_of(types.format.lower(), **options[types.format.lower()])
     kinds = {f"c{n}": values for n, values in enumerate(ARRAYS.values())}
     taken = {name: values for name, values in kinds.items() if not refusals_of(sink, {name: values.type})}
     assert len(taken) > 60
@@ -126,11 +142,10 @@ def test_table_of_delta_has_every_type_that_it_takes(tmp_path: Path) -> None:
         assert takes(sink, rows.schema).refusals(rows.schema) == []
         proof([sink], rows.schema).check([rows])
         written(sink, rows, tmp_path)
-    (file,) = DeltaTable(place).file_uris()
-    there = pq.read_table(file)
+    there = read(tmp_path)
     for name, values in taken.items():
         plain = decoded(values) if pa.types.is_dictionary(values.type) else values
-        assert python_values(there[name]) == python_values(plain.cast(stored(plain.type))), str(values.type)
+        assert python_values(there[name]) == python_values(plain.cast(types.stored(plain.type))), str(values.type)
 
 
 def refusals_of(sink: topology.Sink, columns: Mapping[str, pa.DataType]) -> list[str]:

@@ -225,7 +225,7 @@ def test_console_prints_the_first_rows_of_a_batch_once(tmp_path: Path) -> None:
     [
         (
             manifest_sink("parquett"),
-            "unknown format 'parquett'; known are parquet, json, csv, delta, console, memory, function, spark, kafka",
+            "unknown format 'parquett'; known are parquet, json, csv, delta, iceberg, console, memory, function, spark, kafka",
         ),
         (manifest_sink("parquet"), "format parquet needs option path"),
         (

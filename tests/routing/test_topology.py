@@ -191,7 +191,7 @@ def test_kafka_says_which_options_are_missing(options: dict[str, str]) -> None:
     )
     assert [str(problem) for problem in problems_of(manifest)] == [
         "spec.sources[0].options.kafka.bootstrap.servers: is missing, a kafka source needs it",
-        "spec.sinks[0].options.topic: is missing, a kafka sink needs it",
+        "spec.sinks[0].options.topic: is missing, format kafka needs it",
     ]
 
 

@@ -22,7 +22,7 @@ from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.shell_paths import shell_path_problems
 from streamtopology.topology.spark_conf import spark_conf_problems
 from streamtopology.topology.traits import BUILTINS, Traits, windowed
-from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, OperatorSpec, Source, Topology
+from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, SINK_NEEDS, OperatorSpec, Source, Topology
 
 _NAME = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
 _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re.IGNORECASE)
@@ -90,7 +90,7 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
     if source.format in ("parquet", "csv", "json") and source.schema is None:
         yield Problem(f"{path}.schema", "is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`")
     if source.format == "kafka":
-        yield from _missing_options(path, source.options, ("kafka.bootstrap.servers",), "kafka source")
+        yield from _missing_options(path, source.options, ("kafka.bootstrap.servers",), "a kafka source")
         if not {"subscribe", "subscribePattern"} & source.options.keys():
             yield Problem(f"{path}.options.subscribe", "is missing, a kafka source needs it or subscribePattern")
     for position, expression in enumerate(source.select):
@@ -102,7 +102,7 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
 def _missing_options(path: str, options: Mapping[str, str], needed: Iterable[str], what: str) -> Iterator[Problem]:
     for name in needed:
         if name not in options:
-            yield Problem(f"{path}.options.{name}", f"is missing, a {what} needs it")
+            yield Problem(f"{path}.options.{name}", f"is missing, {what} needs it")
 
 
 def _unknown_inputs(topology: Topology) -> Iterator[Problem]:
@@ -253,14 +253,13 @@ def _sink_problems(topology: Topology) -> Iterator[Problem]:
     written: dict[str, str] = {}
     for index, sink in enumerate(topology.sinks):
         path = f"spec.sinks[{index}]"
-        if sink.format in ("parquet", "json", "csv", "delta"):
-            yield from _missing_options(path, sink.options, ("path",), f"{sink.format} sink")
+        needs = SINK_NEEDS.get(sink.format, ())
+        yield from _missing_options(path, sink.options, needs, f"format {sink.format}")
+        if "path" in needs:
             folder = sink.options.get("path", "")
             if folder and folder in written:
                 yield Problem(f"{path}.options.path", f"found {folder!r} again, {written[folder]} writes there already")
             written.setdefault(folder, path)
-        if sink.format == "kafka":
-            yield from _missing_options(path, sink.options, ("kafka.bootstrap.servers", "topic"), "kafka sink")
 
 
 def _late_problems(topology: Topology) -> Iterator[Problem]:

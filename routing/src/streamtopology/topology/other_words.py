@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SINKS: Mapping[str, str] = {
-    **dict.fromkeys(("iceberg", "hudi"), "write format: delta, or parquet, whose files a job of your own adds to the table"),
+    "hudi": "write format: delta or iceberg, or parquet, whose files a job of your own adds to the table",
     **{writer: f"format: spark writes it, with options: {{writer: {writer}}}" for writer in ("orc", "avro", "text", "jdbc")},
     **dict.fromkeys(
         ("foreachBatch", "foreach"),

@@ -13,7 +13,12 @@ KIND = "StreamTopology"
 
 DESCRIPTOR_FILE_FORMATS = ("parquet", "csv", "json", "text")
 DESCRIPTOR_FORMATS = (*DESCRIPTOR_FILE_FORMATS, "kafka")
-SINK_FORMATS = ("parquet", "json", "csv", "delta", "console", "memory", "function", "spark", "kafka")
+SINK_FORMATS = ("parquet", "json", "csv", "delta", "iceberg", "console", "memory", "function", "spark", "kafka")
+SINK_NEEDS = {
+    **dict.fromkeys(("parquet", "json", "csv", "delta"), ("path",)),
+    "iceberg": ("table", "catalog.type", "catalog.uri"),
+    "kafka": ("kafka.bootstrap.servers", "topic"),
+}
 
 RebalanceMode = Literal["Auto", "Recommend", "Off"]
 BadTuple = Literal["fail", "deadLetter"]

@@ -184,11 +184,11 @@ class ProcessorOptions(OperatorOptions, total=False):
     args: JsonMap
 
 
-class DeltaSinkOptions(TypedDict, total=False):
+class TableSinkOptions(TypedDict, total=False):
     partitionBy: str
 
 
-class FileSinkOptions(DeltaSinkOptions, total=False):
+class FileSinkOptions(TableSinkOptions, total=False):
     filePerTask: bool
 
 

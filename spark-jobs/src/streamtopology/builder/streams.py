@@ -15,7 +15,6 @@ from streamtopology.builder.options import (
     CsvSourceOptions,
     Ddl,
     DeduplicateOptions,
-    DeltaSinkOptions,
     EnrichOptions,
     FileSinkOptions,
     FileSourceOptions,
@@ -31,6 +30,7 @@ from streamtopology.builder.options import (
     Scalar,
     SessionWindowOptions,
     SourceOptions,
+    TableSinkOptions,
     TextSourceOptions,
     TopKOptions,
     WindowAggregateOptions,
@@ -231,9 +231,14 @@ class SinkWriter:
         """A folder of csv files, or `s3://BUCKET/PREFIX`."""
         self._sink(name, "csv", {"path": path, **options})
 
-    def delta(self, name: str, path: str | Path, **options: Unpack[DeltaSinkOptions]) -> None:
+    def delta(self, name: str, path: str | Path, **options: Unpack[TableSinkOptions]) -> None:
         """A table of Delta Lake."""
         self._sink(name, "delta", {"path": path, **options})
+
+    def iceberg(self, name: str, table: str, catalog: Mapping[str, Scalar], **options: Unpack[TableSinkOptions]) -> None:
+        """A table of Apache Iceberg, `NAMESPACE.NAME`. `catalog`: its type, uri, warehouse, and what else it takes."""
+        of_catalog = {f"catalog.{option}": value for option, value in catalog.items()}
+        self._sink(name, "iceberg", {"table": table, **of_catalog, **options})
 
     def console(self, name: str, **options: Unpack[ConsoleSinkOptions]) -> None:
         """The terminal of the run."""

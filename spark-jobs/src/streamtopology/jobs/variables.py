@@ -34,3 +34,9 @@ def without_values(text: str, options: Iterable[str], environ: Mapping[str, str]
     for name in sorted(names, key=lambda name: -len(environ[name])):  # a value may hold another one
         text = text.replace(environ[name], f"${{env:{name}}}")
     return text
+
+
+def first_line(error: Exception, options: Iterable[str], environ: Mapping[str, str], text: str | None = None) -> str:
+    """The first line of what another program says, `text` or the error's, without the values of variables."""
+    shown = without_values(str(error) if text is None else text, options, environ)
+    return next((line.strip() for line in shown.splitlines() if line.strip()), type(error).__name__)

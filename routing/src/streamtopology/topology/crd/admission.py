@@ -18,7 +18,7 @@ from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence, texts
 from streamtopology.topology.groupings import BUILT_IN, KEYLESS_POLICY
 from streamtopology.topology.traits import BUILTINS
-from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS
+from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS, SINK_NEEDS
 
 NAME = "streamtopology-manifests"
 
@@ -178,15 +178,20 @@ def _sources() -> Iterable[Schema]:
 
 
 def _sinks() -> Iterable[Schema]:
-    writes = "(s.format in ['parquet', 'json', 'csv', 'delta'])"
+    writes = "s.format in ['parquet', 'json', 'csv', 'delta']"
     path = "string(s.options.path)"
     other = "t.name != s.name && t.format in ['parquet', 'json', 'csv', 'delta'] && 'options' in t && 'path' in t.options"
     shared = f"variables.sinks.exists(t, {other} && t.options.path == s.options.path)"
     twice = f"{writes} && 'path' in {_OPTIONS} && {shared}"
+    needs: dict[str, list[str]] = {}
+    for format_, options in SINK_NEEDS.items():
+        for option in options:
+            needs.setdefault(option, []).append(format_)
     return [
-        _needs("sinks", writes, "path", "is missing, a %s sink needs it"),
-        _needs("sinks", "s.format == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s sink needs it"),
-        _needs("sinks", "s.format == 'kafka'", "topic", "is missing, a %s sink needs it"),
+        *(
+            _needs("sinks", f"s.format in {formats}", option, "is missing, format %s needs it")
+            for option, formats in needs.items()
+        ),
         _check("sinks", "s", twice, "found '%s' again, another sink writes there already", path),
     ]
 

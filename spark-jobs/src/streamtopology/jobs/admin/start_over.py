@@ -73,7 +73,9 @@ def find_leftovers(topology: Topology, work_dir: Path) -> Leftovers | None:
         raise WrongUse(f"checkpoint {uri} is that of topology {checkpoint.topology!r}, not of {topology.name!r}")
     writer = Writer(topology.name, checkpoint.run)
     outputs = [output for sink in topology.sinks if (output := written(sink, writer)) is not None]
-    kept = [f"{sink.name} ({destination(sink)})" for sink in topology.sinks if sink.format in ("kafka", "delta", "spark")]
+    kept = [
+        f"{sink.name} ({destination(sink)})" for sink in topology.sinks if sink.format in ("kafka", "delta", "iceberg", "spark")
+    ]
     others = [path for path in open_store(uri).list("") if not layout.is_ours(path)]
     is_in_folder = topology.checkpoint is not None and not uri.startswith("s3://")
     is_linked = is_in_folder and local_folder(topology.checkpoint or "").is_symlink()

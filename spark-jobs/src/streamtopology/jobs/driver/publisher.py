@@ -28,6 +28,8 @@ from streamtopology.topology import Sink, Topology
 
 _UNKNOWN: Mapping[str, pa.Schema] = {}
 _CANNOT_TAKE = (SinkError, OSError, pa.ArrowException, ValueError, TypeError, LookupError)
+# Options that name a place; what console and memory have ends with a run.
+_LASTING = frozenset({"path", "table", "topic", "run", "writer"})
 
 
 class Publisher:
@@ -92,7 +94,7 @@ class Publisher:
         if self._has_notes and publications.exported_to(sink.name, commit.batch) is not None:
             return True
         if is_complete:
-            return bool({"path", "topic", "run", "writer"} & set(sink.options))  # what console and memory have ends with a run
+            return not _LASTING.isdisjoint(sink.options)
         writer = Writer(self._checkpoint.topology, self._checkpoint.run)
         try:
             return written_batch(sink, writer, commit.batch, commit.end_digest) is not None

@@ -8,20 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.layouts import is_bytes, is_text
 from streamtopology.jobs.columnar.map_entries import lists_of
-from streamtopology.jobs.connectors.sinks import delta_types
 from streamtopology.jobs.connectors.sinks.csv_rows import csv_rows
-from streamtopology.jobs.connectors.sinks.delta import refusals
+from streamtopology.jobs.connectors.sinks.delta import DeltaPlace
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
+from streamtopology.jobs.connectors.sinks.iceberg import IcebergPlace
 from streamtopology.jobs.connectors.sinks.json_rows import json_rows, map_names, slices
 from streamtopology.jobs.connectors.sinks.messages import KEY, VALUE, message_columns
 from streamtopology.jobs.connectors.sinks.partitions import check_folders, partition_columns, refused_partitions
+from streamtopology.jobs.connectors.sinks.tables import TablePlace, refusals
 from streamtopology.jobs.connectors.sinks.takes import (
     LISTS,
     PLAIN,
@@ -293,9 +294,9 @@ def _spark_refuses(kind: pa.DataType) -> str | None:
     return None if any(is_of(kind) for is_of in _SPARKS) else f"Spark has no such type; {_CAST}"
 
 
-def _delta(sink: topology.Sink, schema: pa.Schema) -> Takes:
-    """The rows that a table of Delta takes, the one that is there if there is one."""
-    return Takes(delta_types.refuses, _encode_parquet, lambda schema: refusals(sink, schema))
+def _table(place_of: type[TablePlace[Any]], sink: topology.Sink) -> Takes:
+    """The rows that a table takes, the one that is there if there is one."""
+    return Takes(place_of.types.refuses, _encode_parquet, lambda schema: refusals(place_of, sink, schema))
 
 
 def unread_columns(sink: topology.Sink, schema: pa.Schema) -> Iterator[str]:
@@ -320,7 +321,8 @@ TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
     "parquet": lambda sink, schema: _in_folders(PARQUET, sink),
     "json": lambda sink, schema: _in_folders(JSON, sink),
     "csv": lambda sink, schema: _in_folders(CSV, sink),
-    "delta": _delta,
+    "delta": lambda sink, schema: _table(DeltaPlace, sink),
+    "iceberg": lambda sink, schema: _table(IcebergPlace, sink),
     "console": lambda sink, schema: CONSOLE,
     "memory": lambda sink, schema: MEMORY,
     "function": _function,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SINKS, kafka_settings, set_by_us
 from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
 from streamtopology.jobs.connectors.sinks.console import ConsoleSink
-from streamtopology.jobs.connectors.sinks.delta import DeltaSink
+from streamtopology.jobs.connectors.sinks.delta import DeltaPlace
 from streamtopology.jobs.connectors.sinks.folder import (
     FolderSink,
     entry_of,
@@ -29,10 +29,12 @@ from streamtopology.jobs.connectors.sinks.folder import (
 )
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
+from streamtopology.jobs.connectors.sinks.iceberg import CATALOG, CATALOG_TYPES, IcebergPlace
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.connectors.sinks.spark_writer import WRITER as SPARK_WRITER
 from streamtopology.jobs.connectors.sinks.spark_writer import SparkSink
+from streamtopology.jobs.connectors.sinks.tables import TablePlace, TableSink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
 from streamtopology.jobs.users_code.functions import load_function
@@ -45,9 +47,11 @@ if TYPE_CHECKING:
     from streamtopology import topology
 
 BUCKET_SCHEME = "s3://"
-_DELTA, _SPARK = "delta", "spark"
+_DELTA, _ICEBERG, _SPARK = "delta", "iceberg", "spark"
+_TABLES: Mapping[str, type[TablePlace[Any]]] = {_DELTA: DeltaPlace, _ICEBERG: IcebergPlace}
+_PACKAGES = {_DELTA: "deltalake", _ICEBERG: "pyiceberg"}
 # Formats whose rows at a `path` are not files and entries of ours.
-_OF_OTHERS = (_DELTA, _SPARK)
+_OF_OTHERS = (*_TABLES, _SPARK)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class _Opening:
 class _Format:
     """`options`: name -> None or a sentence about a value that is wrong. `runs`: its option `run` names a function.
 
-    passes_all: other options are not ours; variables in them have values in the environment.
+    passes: options that begin so are not ours; variables in them have values in the environment.
     """
 
     options: Mapping[str, Callable[[str], str | None]]
@@ -72,7 +76,7 @@ class _Format:
     open: Callable[[topology.Sink, _Opening], BatchSink]
     passes_kafka_settings: bool = False
     runs: bool = False
-    passes_all: bool = False
+    passes: str | None = None
 
 
 def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
@@ -96,7 +100,7 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             wrong = format_.options[name](str(value))
             if wrong:
                 add(name, f"option {name} {wrong}, not {value!r}")
-        elif format_.passes_all:
+        elif format_.passes is not None and name.startswith(format_.passes):
             try:
                 with_variables(name, str(value), os.environ, "the driver")
             except MissingVariable as missing:
@@ -108,8 +112,11 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             known = ", ".join(format_.options) or "none"
             has = f"format {sink.format} has no option {name!r}; it has: {known}{did_you_mean(name, format_.options)}"
             add(name, has)
-    if sink.format == _DELTA and find_spec("deltalake") is None:
-        add("path", "format delta needs the package deltalake; install streamtopology[delta]")
+    package = _PACKAGES.get(sink.format)
+    if package is not None and find_spec(package) is None:
+        add(format_.required[0], f"format {sink.format} needs the package {package}; install streamtopology[{sink.format}]")
+    if sink.format == _ICEBERG and sink.options.get("catalog.type") == "sql" and "catalog.warehouse" not in sink.options:
+        add("catalog.warehouse", "a sql catalogue needs option catalog.warehouse, a folder or s3://BUCKET/PREFIX")
     if is_in_bucket(sink) and _is_true(sink, "filePerTask"):
         add("filePerTask", "in a bucket nothing makes several files appear as one; leave it out: a batch is one file")
     elif "partitionBy" in sink.options and _is_true(sink, "filePerTask"):
@@ -153,6 +160,8 @@ def destination(sink: topology.Sink) -> str:
         return sink.options["path"]
     if sink.format == _SPARK:
         return f"writer {sink.options[SPARK_WRITER]} of Spark"
+    if "table" in sink.options:
+        return f"table {sink.options['table']}"
     if "path" in sink.options:
         return local_path(sink.options["path"])
     if "topic" in sink.options:
@@ -174,9 +183,10 @@ def written(sink: topology.Sink, writer: Writer) -> WrittenOutput | None:
 
 
 def written_batch(sink: topology.Sink, writer: Writer, batch: int, end: str | None) -> str | None:
-    """The entry of a batch that a sink of files has; None if it has not, has another of this number, or is of no files."""
-    if sink.format == _DELTA:
-        return sink.options["path"] if DeltaSink(sink, writer).has(batch, end) else None
+    """The place of a batch that a sink of files or a table has; None if it has not, has another one, or is neither."""
+    if sink.format in _TABLES:
+        place = _TABLES[sink.format](sink)
+        return destination(sink) if TableSink(place, writer).has(batch, end) else None
     if sink.format in _OF_OTHERS:
         return None
     if is_in_bucket(sink):
@@ -206,6 +216,15 @@ def _text(value: str) -> str | None:
 def _names(value: str) -> str | None:
     names = [name.strip() for name in value.split(",")]
     return None if all(names) and len({*names}) == len(names) else "must be names of columns, each once, such as day, city"
+
+
+def _table_name(value: str) -> str | None:
+    parts = value.split(".")
+    return None if len(parts) > 1 and all(part.strip() for part in parts) else "must be NAMESPACE.NAME"
+
+
+def _catalog_type(value: str) -> str | None:
+    return None if value in CATALOG_TYPES else f"must be {' or '.join(CATALOG_TYPES)}"
 
 
 def _frame(value: str) -> str | None:
@@ -271,7 +290,11 @@ def _function_of(sink: topology.Sink, base_dir: Path) -> Function:
 
 
 def _open_delta(sink: topology.Sink, by: _Opening) -> BatchSink:
-    return DeltaSink(sink, by.writer)
+    return TableSink(DeltaPlace(sink), by.writer)
+
+
+def _open_iceberg(sink: topology.Sink, by: _Opening) -> BatchSink:
+    return TableSink(IcebergPlace(sink), by.writer, by.rows)
 
 
 def _open_spark(sink: topology.Sink, by: _Opening) -> BatchSink:
@@ -284,10 +307,14 @@ _FORMATS: Mapping[str, _Format] = {
     "json": _Format(_FILE_OPTIONS, ("path",), _open_files(".jsonl", write_json_lines)),
     "csv": _Format({**_FILE_OPTIONS, "header": _true_or_false}, ("path",), _open_csv),
     _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
+    _ICEBERG: _Format(
+        {"table": _table_name, "catalog.type": _catalog_type, "partitionBy": _names},
+        ("table", "catalog.type", "catalog.uri"), _open_iceberg, passes=CATALOG,
+    ),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),
     "memory": _Format({}, (), _open_memory),
     "function": _Format({"run": _text, "frame": _frame, "empty": _true_or_false}, ("run",), _open_function, runs=True),
-    _SPARK: _Format({SPARK_WRITER: _text, "partitionBy": _names}, (SPARK_WRITER,), _open_spark, passes_all=True),
+    _SPARK: _Format({SPARK_WRITER: _text, "partitionBy": _names}, (SPARK_WRITER,), _open_spark, passes=""),
     "kafka": _Format(
         {"kafka.bootstrap.servers": _text, "topic": _text}, ("kafka.bootstrap.servers", "topic"), _open_kafka,
         passes_kafka_settings=True,

@@ -21,7 +21,7 @@ import pyarrow as pa
 from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
 from streamtopology.jobs.connectors.sinks.function import spark_frame
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
-from streamtopology.jobs.variables import with_variables, without_values
+from streamtopology.jobs.variables import first_line, with_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,9 +89,8 @@ class SparkSink:
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-            shown = without_values(spoken, self._sink.options.values(), os.environ)
-            first = next((line.strip() for line in shown.splitlines() if line.strip()), type(error).__name__)
+            spoken = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else None
+            first = first_line(error, self._sink.options.values(), os.environ, spoken)
             writer = f"writer {self._sink.options[WRITER]!r}"
             raise SinkError(f"sink {self._sink.name!r}: {what} {writer}: {first}") from error
 
