@@ -383,6 +383,29 @@ def test_values_with_parts_are_in_frames_as_spark_makes_them() -> None:
     assert saw == f"array([17, None], dtype=object); {{'x': 17}}; {{'at': Timestamp('{NAIVE}')}}"
 
 
+class Passing(Plain):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        yield from rows
+
+
+def test_times_inside_of_values_pass_through_frames_in_the_zone_of_the_script() -> None:
+    fields = {"k": pa.int64(), "s": pa.struct({"at": pa.timestamp("us", "UTC")}), "l": pa.list_(pa.timestamp("us", "UTC"))}
+    at = NAIVE.replace(tzinfo=UTC)
+    rows = pa.RecordBatch.from_pylist([{"k": 1, "s": {"at": at}, "l": [at, None]}], pa.schema(fields))
+    operator = PickledProcessor(
+        base64.b64encode(cloudpickle.dumps(Passing())).decode(),
+        zone="Asia/Tokyo",
+        output="k bigint, s struct<at: timestamp>, l array<timestamp>",
+        form="pandas",
+    )
+    operator.prepare({"s": rows.schema}, ("k",))
+    assert isinstance(operator.state, KeyedStateSchema)
+    operator.begin(BatchInfo(0))
+    emitted = operator.accept(Rows.of(rows, "s", ("k",)), KeyedState(operator.state))
+    assert emitted is not None
+    assert emitted.to_pylist() == rows.to_pylist()
+
+
 class Counts(Plain):
     """Counts under one key of a map state, and keeps bytes that it changes afterwards."""
 

@@ -17,16 +17,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import _create_converter_from_pandas, from_arrow_type
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, OperatorError
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, Handle
 from streamtopology.jobs.operators.processors.spark_rows import have_names, pandas_frames, spark_rows
-from streamtopology.jobs.operators.processors.values import encoded, plain_values, zoned
+from streamtopology.jobs.operators.processors.values import encoded, has, plain_values, zoned
 from streamtopology.jobs.operators.processors.variables import WrongVariables
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, from_dicts
 from streamtopology.jobs.state import KeyedState
+from streamtopology.jobs.state.value_types import parts_of
 from streamtopology.jobs.users_code.line import users_line
 
 declared_cost: Any = LazyModule("streamtopology.jobs.operators.declared_cost")
@@ -104,11 +106,17 @@ class PandasForm(RowForm):
             times = frame[name]
             if getattr(kind, "tz", None) and times.dtype.kind == "M" and times.dt.tz is None:
                 frame[name] = times.dt.tz_localize(self.zone, ambiguous=False)
+            elif parts_of(kind) and has(kind, _is_zoned):
+                frame[name] = _create_converter_from_pandas(from_arrow_type(kind), timezone=self.zone)(times)
         return frame
 
 
+def _is_zoned(kind: pa.DataType) -> bool:
+    return getattr(kind, "tz", None) is not None
+
+
 def _has_zone(column: pa.Array) -> bool:
-    return getattr(column.type, "tz", None) is not None
+    return _is_zoned(column.type)
 
 
 def _without_zone(value: Any) -> Any:
