@@ -79,7 +79,7 @@ class PandasForm(RowForm):
 
     def rows(self, rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
         columns = [zoned(column, self.zone) for column in rows.columns]
-        return pandas_frames(pa.RecordBatch.from_arrays(columns, rows.schema.names))
+        return pandas_frames(pa.RecordBatch.from_arrays(columns, rows.schema.names), self.zone)
 
     def batch(self, given: Given) -> pa.RecordBatch:
         import pandas

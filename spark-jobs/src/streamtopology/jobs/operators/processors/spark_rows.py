@@ -10,7 +10,10 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import _create_converter_to_pandas, from_arrow_type
 from pyspark.sql.types import Row
+
+from streamtopology.jobs.state.value_types import parts_of
 
 
 @lru_cache(256)
@@ -36,11 +39,17 @@ def spark_rows(columns: Sequence[list[Any]], names: Sequence[str]) -> list[Row]:
     return list(map(tuple.__new__, repeat(row_class(tuple(names))), zip(*columns, strict=True)))
 
 
-def pandas_frames(rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
-    """Makes, of the rows from one place to another, an iterator of one frame, whose times have no zone, as Spark's."""
+def pandas_frames(rows: pa.RecordBatch, zone: str) -> Callable[[int, int], Iterator[Any]]:
+    """Makes, of the rows from one place to another, an iterator of one frame, whose times have no zone, as Spark's.
+
+    Of the values with parts as Spark makes them: maps are dicts, integers beside NULLs stay integers.
+    """
     frame = pa.Table.from_batches([rows]).to_pandas(coerce_temporal_nanoseconds=True)
     for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
+        if parts_of(kind):
+            made = _create_converter_to_pandas(from_arrow_type(kind), timezone=zone, struct_in_pandas="dict")
+            frame[name] = made(rows[name].to_pandas(coerce_temporal_nanoseconds=True, integer_object_nulls=True))
+        elif pa.types.is_timestamp(kind) and kind.tz is not None:
             frame[name] = frame[name].dt.tz_localize(None)
     return lambda start, end: iter((frame.iloc[start:end].reset_index(drop=True),))
 

@@ -6,6 +6,7 @@ timestamp has no zone: it is one of UTC.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
@@ -38,11 +39,17 @@ _CHANGED: dict[type, Callable[[pa.DataType], bool]] = {
 }
 
 _WIDE = Context(prec=76)
+# The only one in state: in Python a NaN is the same key of a map as itself only, in Spark as any other.
+_NAN = float("nan")
 
 
 def is_plain(kind: pa.StructType) -> bool:
     """True if a class gets back the fields of a struct just as it gives them."""
-    return is_flat(kind) and not any(pa.types.is_timestamp(each.type) or pa.types.is_decimal(each.type) for each in kind)
+    return is_flat(kind) and not any(map(_is_changed, (each.type for each in kind)))
+
+
+def _is_changed(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_decimal(kind) or pa.types.is_float32(kind) or is_bytes(kind)
 
 
 def is_flat(kind: pa.StructType) -> bool:
@@ -150,8 +157,13 @@ def _unrowed(value: Any, kind: pa.DataType) -> Any:
 
 
 @lru_cache(256)
+def has(kind: pa.DataType, is_this: Callable[[pa.DataType], bool]) -> bool:
+    """True if the type or a part of it is one of these."""
+    return is_this(kind) or any(has(part.type, is_this) for part in parts_of(kind))
+
+
 def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_map(part.type) for part in parts_of(kind))
+    return has(kind, pa.types.is_map)
 
 
 def _paired(value: Any, kind: pa.DataType) -> Any:
@@ -224,7 +236,9 @@ def owned(value: Any, kind: pa.DataType) -> Any:
         return _without_zone(value, kind)
     if pa.types.is_decimal(kind) and isinstance(value, Decimal):
         return _rounded(value, kind)
-    return copied(value)
+    if pa.types.is_floating(kind):
+        return _float(copied(value), kind)
+    return bytes(value) if isinstance(value, bytearray) else copied(value)
 
 
 def owned_parts(values: Iterable[Any], kind: pa.StructType) -> tuple[Any, ...]:
@@ -246,6 +260,17 @@ def _rounded(value: Decimal, kind: pa.DataType) -> Decimal:
         return value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _WIDE)
     except InvalidOperation:
         return value  # NaN: refused with the value
+
+
+def _float(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, float) and value != value:
+        return _NAN
+    if not isinstance(value, float) or not pa.types.is_float32(kind):
+        return value
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return value  # refused with the value
 
 
 def copied(value: Any) -> Any:

@@ -15,15 +15,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from streamtopology.jobs.operators.base import OperatorError
-from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, is_flat, is_plain, owned_parts
+from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, has, is_flat, is_plain, owned_parts
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.value_types import parts_of
 
 # The time of expiry of what never expires, and of timers that there are none of: milliseconds since 1970.
 NEVER = np.iinfo(np.int64).max
 _EXPIRES = "__expires"
-# The one that is a key of maps: in Python a NaN is the same key as itself only, in Spark as any other.
-_NAN = float("nan")
 
 
 class KeyAtHand(Protocol):
@@ -214,9 +212,11 @@ class MapVariable(_Collection, MapState):
     what = "map"
 
     def __init__(self, handle: KeyAtHand, name: str, key: pa.StructType, schema: pa.StructType, ttl: int | None) -> None:
+        if has(key, pa.types.is_list) or has(key, pa.types.is_map):
+            raise PySparkRuntimeError(f"map state {name!r} has keys with a list or a map in them; make a text of that")
         super().__init__(handle, name, schema, ttl)
         self._key = key
-        self._has_floats = any(pa.types.is_floating(field.type) for field in key)
+        self._has_floats = has(key, pa.types.is_floating)
         self._plain_key = is_plain(key) and not self._has_floats
 
     def load(self, state: KeyedState, slots: np.ndarray) -> None:
@@ -272,5 +272,4 @@ class MapVariable(_Collection, MapState):
             return key
         if not isinstance(key, (tuple, list)) or len(key) != len(self._key):
             raise OperatorError(f"map state {self.name!r} has keys of {len(self._key)} fields; it was given {key!r:.200}")
-        own = owned_parts(key, self._key)
-        return tuple(_NAN if part != part else part for part in own) if self._has_floats else own
+        return owned_parts(key, self._key)
