@@ -33,10 +33,11 @@ class DeltaPlace(TablePlace["DeltaTable"]):
     """A folder or bucket."""
 
     types = DELTA
+    named_by = "path"
 
     def __init__(self, sink: topology.Sink) -> None:
+        super().__init__(sink)
         path = sink.options["path"]
-        super().__init__(sink, f"table {path}")
         self._options = None
         if path.startswith("s3://"):
             from streamtopology.jobs.connectors.sinks.bucket import open_bucket  # loads obstore only for buckets

@@ -41,9 +41,10 @@ class IcebergPlace(TablePlace["Table"]):
     """A table of a catalogue."""
 
     types = ICEBERG
+    named_by = "table"
 
     def __init__(self, sink: topology.Sink) -> None:
-        super().__init__(sink, f"table {sink.options['table']}")
+        super().__init__(sink)
         self._name = tuple(sink.options["table"].split("."))
 
     def table(self) -> Table | None:

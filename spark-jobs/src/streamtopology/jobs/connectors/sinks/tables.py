@@ -31,13 +31,14 @@ Table = TypeVar("Table")
 
 
 class TablePlace(ABC, Generic[Table]):
-    """The place of a sink's table. Raises SinkError, as all that is asked of it does."""
+    """The place of a sink's table, named by its option `named_by`. Raises SinkError, as all that is asked of it does."""
 
     types: ClassVar[TableTypes]
+    named_by: ClassVar[str]
 
-    def __init__(self, sink: topology.Sink, where: str) -> None:
+    def __init__(self, sink: topology.Sink) -> None:
         self.sink = sink
-        self.where = where
+        self.where = f"table {sink.options[self.named_by]}"
         self.partition_by = partition_columns(sink)
 
     @abstractmethod
