@@ -46,6 +46,7 @@ class Life:
         self.flow.start(self._manifest(files_a_batch))
         self.flow.driver.progress.sizes.share_of_memory = self._task_bytes / 2**30
         run_query(self.flow, until)
+        self.flow.driver.compaction.close()  # it forgets old commits beside the run
 
     def lose_commits(self, count: int) -> None:
         """As a rollback does, or a power cut. Sinks get a batch once it is committed: those they have stay."""

@@ -24,7 +24,7 @@ from streamtopology.topology.spark_conf import is_free
 
 CODE_FOLDER = "/opt/streamtopology/code"
 _QUERY = '''\
-"""What topology {name} takes of {script}: written by `streamtopology run {script} --to-manifest`."""
+"""What topology {name} takes of {script}, whose manifest was made by option --to-manifest."""
 
 from pathlib import Path
 

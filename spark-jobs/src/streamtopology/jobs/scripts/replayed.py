@@ -87,7 +87,7 @@ class ScriptQuery:
         if fingerprint(self._script, prepared.topology) != self._made_of:
             raise TopologyFailed(
                 f"{self._script.name} is not what the manifest of {name} was made of: the script, its arguments or its data "
-                "have changed; make the manifest again by `streamtopology run --to-manifest`"
+                "have changed; make the manifest again by --to-manifest"
             )
         self._prepared = prepared
         self._is_known.set()
