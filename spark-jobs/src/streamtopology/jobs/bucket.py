@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
 from streamtopology.contract.errors import StreamTopologyError
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 VARIABLES = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL"
 PATIENCE_SECONDS = 30.0
@@ -161,13 +164,29 @@ class Bucket:
 
         return self._retried("read", path, found)
 
-    def exists(self, path: str) -> bool:
-        def there() -> bool:
+    def part_of(self, path: str, e_tag: str | None, start: int, length: int) -> bytes | None:
+        """Bytes of the object that has this ETag; None if it is gone, or another one has its name."""
+
+        def part() -> bytes | None:
             try:
-                obstore.head(self._client, path)
+                options: GetOptions = {"range": (start, start + length), "if_match": e_tag}
+                return obstore.get(self._client, path, options=options).bytes().to_bytes()
+            except (FileNotFoundError, PreconditionError):
+                return None
+
+        return self._retried("read", path, part)
+
+    def exists(self, path: str) -> bool:
+        return self.status(path) is not None
+
+    def status(self, path: str) -> Mapping[str, Any] | None:
+        """An object as the server lists it: path, size, last_modified, e_tag; None without one."""
+
+        def there() -> Mapping[str, Any] | None:
+            try:
+                return obstore.head(self._client, path)
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
         return self._retried("look for", path, there)
 
