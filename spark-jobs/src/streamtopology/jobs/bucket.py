@@ -169,7 +169,9 @@ class Bucket:
 
         def part() -> bytes | None:
             try:
-                options: GetOptions = {"range": (start, start + length), "if_match": e_tag}
+                options: GetOptions = {"range": (start, start + length)}
+                if e_tag is not None:
+                    options["if_match"] = e_tag
                 return obstore.get(self._client, path, options=options).bytes().to_bytes()
             except (FileNotFoundError, PreconditionError):
                 return None

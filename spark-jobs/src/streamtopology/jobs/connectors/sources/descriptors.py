@@ -46,7 +46,7 @@ DIVISIBLE = ("parquet", "kafka")
 
 
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/.*)?", re.DOTALL)
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)

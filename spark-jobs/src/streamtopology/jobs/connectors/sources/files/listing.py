@@ -18,6 +18,7 @@ from streamtopology.jobs.connectors.sources.path_patterns import (
     fits_name,
     fixed_part,
     has_pattern,
+    literal,
     name_pattern,
     paths_of,
     plain,
@@ -122,6 +123,11 @@ def folders_left_out(spec: SourceSpec) -> Iterator[str]:
     """Folders in those of a source that it does not read: neither partitions nor hidden."""
     if looks_everywhere(spec):
         return
+    if is_in_bucket(path := spec.options["path"]):
+        below, read = f"{root_of(spec)}/", {file.path for file in _objects_at(path, is_deep=False)}
+        left = (file.path.removeprefix(below) for file in _objects_at(path, is_deep=True) if file.path not in read)
+        yield from dict.fromkeys(below + name.partition("/")[0] for name in left)
+        return
     for place in places_of(spec):
         if os.path.isdir(place):
             with os.scandir(place) as entries:
@@ -131,7 +137,7 @@ def folders_left_out(spec: SourceSpec) -> Iterator[str]:
 
 def files_below(folder: str) -> Iterator[FoundFile]:
     """The files in a folder and in all its folders. Raises OSError."""
-    return _files_at(folder, True, frozenset())
+    return _objects_at(literal(folder), True) if is_in_bucket(folder) else _files_at(folder, True, frozenset())
 
 
 def _files_in(places: Iterable[str], is_deep: bool) -> Iterator[FoundFile]:

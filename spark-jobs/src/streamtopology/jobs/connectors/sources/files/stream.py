@@ -14,6 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import (
     DIVISIBLE,
     Descriptor,
@@ -223,9 +224,9 @@ class FileStream:
 
 
 def _may_be_other_rows(path: str, twin: str) -> bool:
-    """True for two files of the same bytes that were written at different times."""
+    """True for two files of the same bytes that were written at different times; no copy in a bucket keeps its time."""
     one, other = status_of(path), status_of(twin)
-    if (one.size, one.mtime_ns) == (other.size, other.mtime_ns):
+    if not is_in_bucket(path) and (one.size, one.mtime_ns) == (other.size, other.mtime_ns):
         return False
     return one.size == other.size and _mark(path, one.size) == _mark(twin, other.size)
 
