@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from obstore.exceptions import GenericError
 from support.connectors import read
 from support.depth import deep
 from support.manifests import counting, files, manifest
@@ -23,7 +24,7 @@ from support.processes import apart
 from support.s3 import BUCKET
 from support.streams import Stream, rows_of
 
-from streamtopology.jobs.bucket import Bucket
+from streamtopology.jobs.bucket import Bucket, Use
 from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.connectors.sinks.bucket import open_bucket
 from streamtopology.jobs.connectors.sources import stored_files
@@ -319,6 +320,20 @@ def test_refusals_of_a_bucket_are_sentences(s3_server: S3Server, monkeypatch: py
         list_files(spec(s3_server.uri()))
     (doubt,) = check(Source("s", "parquet", "key BIGINT", {"path": "s3://b/x"})).findings
     assert isinstance(doubt, Doubt), "a laptop without credentials can check a manifest"
+
+
+def test_name_that_no_listing_can_have_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **named: object) -> None:
+        raise GenericError(
+            'Generic S3 error: Encountered object with invalid path: Path "in/a//b" contained empty path segment'
+        )
+
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("obstore.list", refuse)
+    bucket = Bucket("s3://b", Use("tests", "path", "", BucketError))
+    with pytest.raises(BucketError, match=r"cannot list s3://b/in: .*in/a//b.* segment'; rename that object"):
+        bucket.list("in")
 
 
 @apart

@@ -47,9 +47,7 @@ def test_topology_resumes_from_a_bucket_on_another_machine(s3_server: S3Server, 
         running.wait_until(running.ended.done)
     assert [batch.number for batch in running.history.batches if batch.rows] == [3, 4, 5]
     assert counts_in_bucket(results) == expected
-    checkpoint = Checkpoint.attach(uri)
-    assert {"spark/metadata", "spark/offsets/0", "spark/commits/0"} <= set(checkpoint.files("spark"))
-    assert len(checkpoint.files("files")) >= 1
+    assert len(Checkpoint.attach(uri).files("files")) >= 1
 
 
 def test_rows_in_a_bucket_count_once_through_a_killed_driver_and_a_server_that_is_away(
