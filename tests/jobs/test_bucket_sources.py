@@ -248,6 +248,27 @@ def test_object_that_changes_after_it_was_listed_is_told_as_a_file_is(place: Pla
 
 
 @apart
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_object_that_changes_while_it_is_measured_is_measured_again(place: Place, is_deleted: bool) -> None:
+    far, _ = place.specs("csv")
+    place.bucket.put("a.csv", b"1\n")
+    place.bucket.put("b.csv", b"7\n")
+    real, opens = stored_files._Object, list[str]()
+
+    def change_it(path: str) -> Any:
+        found = real(path)
+        if path.endswith("a.csv") and not opens:
+            opens.append(path)
+            place.bucket.delete("a.csv") if is_deleted else place.bucket.put("a.csv", b"2\n3\n")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored_files, "_Object", change_it)
+        found, _ = Stream(place.folder / "log", far).read({})
+    assert sorted(row["key"] for row in rows_of(found, far)) == ([7] if is_deleted else [2, 3, 7])
+
+
+@apart
 @pytest.mark.parametrize(
     ("format_", "content", "other"),
     [("parquet", parquet(*range(50_000)), parquet(*range(1, 50_001))), ("csv", b"1\n" * 9_000_000, b"2\n" * 9_000_000)],

@@ -52,7 +52,7 @@ _ASK_AGAIN = {408, 409, 429, 500, 502, 503, 504}
 _OF_ONE_OBJECT = re.compile(r"\(code: (\w+)\)")
 _ASK_AGAIN_FOR_IT = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 # In the client's words: a listing has such a name; the 301 of a bucket in another region.
-_ODD_NAME = "object with invalid path: "
+_ODD_NAME = re.compile("object with invalid path: (.*)", re.DOTALL)
 _ELSEWHERE = "redirect without LOCATION"
 _RIGHTS = f"check the bucket, and the credentials in the environment ({VARIABLES}) and their rights"
 _REGION = "set AWS_REGION to the region of the bucket"
@@ -291,8 +291,8 @@ def _cause_and_remedy(error: Exception, use: Use) -> tuple[str, str | None]:
     elif code := _OF_ONE_OBJECT.search(text):
         why = code[1]
         is_refusal = why not in _ASK_AGAIN_FOR_IT
-    elif _ODD_NAME in text:
-        return text.partition(_ODD_NAME)[2].strip(), "rename that object: the parts of its name may not be empty, . or .."
+    elif odd := _ODD_NAME.search(text):
+        return odd[1].strip(), "rename that object: the parts of its name may not be empty, . or .."
     elif _ELSEWHERE in text:
         why = "PermanentRedirect"
         is_refusal = True

@@ -17,8 +17,6 @@ from streamtopology.jobs.connectors.sources.descriptors import skip_remedy
 from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
     from streamtopology.jobs.bucket import Bucket
 
 # Bytes of an object that are asked for at once where it is read from its begin to its end.
@@ -114,7 +112,7 @@ class _Object(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
         length = min(len(view), self._size - self._at)
         if length <= 0:

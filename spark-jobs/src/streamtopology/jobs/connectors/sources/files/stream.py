@@ -23,6 +23,7 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     skip_remedy,
 )
+from streamtopology.jobs.connectors.sources.errors import BadFileError
 from streamtopology.jobs.connectors.sources.files.file_log import FileLog, LoggedFile
 from streamtopology.jobs.connectors.sources.files.listing import list_files, root_of
 from streamtopology.jobs.connectors.sources.files.partitions import outside_partitions
@@ -246,6 +247,8 @@ def _as_it_is(file: LoggedFile) -> tuple[str, bool | None]:
         return file.path, _is_replaced(file)
     except OSError:
         return file.path, None
+    except BadFileError:  # an object that has changed since it was opened
+        return _as_it_is(file)
 
 
 def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
@@ -275,6 +278,8 @@ def _measured(spec: SourceSpec, root: str, path: str) -> LoggedFile | None:
         return _measure(spec, root, path)
     except FileNotFoundError:
         return None
+    except BadFileError:  # an object that has changed since it was opened
+        return _measured(spec, root, path)
 
 
 def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
