@@ -342,8 +342,14 @@ def unread_text(unread: Mapping[str, str]) -> str:
 
 
 def source_frames(spark: SparkSession, topology: Topology, base_dir: Path) -> dict[str, DataFrame]:
-    """Return the frames of the sources that Spark reads itself."""
-    return {s.name: spark_native.load(spark, s, base_dir=base_dir) for s in topology.sources if not s.reads_descriptors}
+    """Return the frames of the sources that Spark reads itself. Raises SourceError if none of them is a stream."""
+    frames = {s.name: spark_native.load(spark, s, base_dir=base_dir) for s in topology.sources if not s.reads_descriptors}
+    if frames and not any(frame.isStreaming for frame in frames.values()):
+        raise SourceError(
+            f"source {next(iter(frames))!r}: its frame is no stream. One that is none is read once, with the first rows of a "
+            "stream that Spark reads, and there is none; begin it with spark.readStream"
+        )
+    return frames
 
 
 def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:
