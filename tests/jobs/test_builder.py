@@ -242,7 +242,7 @@ def test_options_of_a_processor_are_those_that_it_takes() -> None:
     assert required(method) == {"output"}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "text"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "text", "delta"])
 def test_options_of_files_are_those_that_sources_take(kind: Any) -> None:
     assert keywords(getattr(StreamReader, kind)) - ROWS == {"schema", *known_options(kind)}
 

@@ -87,7 +87,7 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
     path = f"spec.sources[{index}]"
     if source.format in DESCRIPTOR_FILE_FORMATS and "path" not in source.options:
         yield Problem(f"{path}.options.path", f"is missing, expected the folder or pattern of {source.format} files")
-    if source.format in ("parquet", "csv", "json") and source.schema is None:
+    if source.format in ("parquet", "csv", "json", "delta") and source.schema is None:
         yield Problem(f"{path}.schema", "is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`")
     if source.format == "kafka":
         yield from _missing_options(path, source.options, ("kafka.bootstrap.servers",), "a kafka source")

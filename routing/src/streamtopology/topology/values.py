@@ -11,7 +11,7 @@ from streamtopology.topology.limits import MOST_INSTANCES
 API_VERSION = "streamtopology.dev/v1alpha1"
 KIND = "StreamTopology"
 
-DESCRIPTOR_FILE_FORMATS = ("parquet", "csv", "json", "text")
+DESCRIPTOR_FILE_FORMATS = ("parquet", "csv", "json", "text", "delta")
 DESCRIPTOR_FORMATS = (*DESCRIPTOR_FILE_FORMATS, "kafka")
 SINK_FORMATS = ("parquet", "json", "csv", "delta", "iceberg", "console", "memory", "function", "spark", "kafka")
 SINK_NEEDS = {

@@ -42,6 +42,12 @@ class FileSourceOptions(SourceOptions, total=False):
     basePath: str | Path
 
 
+class DeltaSourceOptions(SourceOptions, total=False):
+    maxFilesPerTrigger: int
+    startingVersion: int | Literal["latest"]
+    skipChangeCommits: bool
+
+
 class TextSourceOptions(FileSourceOptions, total=False):
     encoding: str
     charset: str

@@ -15,6 +15,7 @@ from streamtopology.builder.options import (
     CsvSourceOptions,
     Ddl,
     DeduplicateOptions,
+    DeltaSourceOptions,
     EnrichOptions,
     FileSinkOptions,
     FileSourceOptions,
@@ -176,6 +177,10 @@ class StreamReader:
     def text(self, name: str, path: str | Path, schema: Ddl | None = None, **options: Unpack[TextSourceOptions]) -> Stream:
         """Lines of files, in one column, `value`."""
         return self._source(name, "text", schema, {"path": path, **options})
+
+    def delta(self, name: str, path: str | Path, schema: Ddl, **options: Unpack[DeltaSourceOptions]) -> Stream:
+        """The rows of a Delta table, a folder or `s3://BUCKET/PREFIX`, and those that are appended to it."""
+        return self._source(name, "delta", schema, {"path": path, **options})
 
     def kafka(
         self,

@@ -171,7 +171,7 @@ def _sources() -> Iterable[Schema]:
         _check(
             "sources",
             "s",
-            f"{_FORMAT} in ['parquet', 'csv', 'json'] && !('schema' in s)",
+            f"{_FORMAT} in ['parquet', 'csv', 'json', 'delta'] && !('schema' in s)",
             "schema is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`",
         ),
     ]

@@ -172,4 +172,8 @@ def open_stream(spec: SourceSpec, log: Path) -> OffsetStream:
         )
 
         return KafkaStream(spec, folder)
+    if spec.is_table:
+        from streamtopology.jobs.connectors.sources.files.delta_stream import DeltaStream
+
+        return DeltaStream(spec, folder)
     return FileStream(spec, FileLog(folder))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 
 _FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
+_TABLE_OPTIONS = ("path", "maxFilesPerTrigger", "startingVersion", "skipChangeCommits")
 _TEXT_OPTIONS = ("encoding", "charset")
 TIME_OPTIONS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 _CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "multiLine", "mode")
@@ -96,7 +97,8 @@ class Descriptor:
 class SourceSpec:
     """The part of a source's manifest that a task needs to read its descriptors; file paths are absolute and may be patterns.
 
-    `topology` is the name of the one that reads it, "" where none does yet.
+    `topology` is the name of the one that reads it, "" where none does yet. `is_table`: the parquet files are those of a Delta
+    table, whose log says which.
     """
 
     name: str
@@ -106,15 +108,23 @@ class SourceSpec:
     select: tuple[str, ...] = ()
     where: str | None = None
     topology: str = ""
+    is_table: bool = False
+
+    @property
+    def written_format(self) -> str:
+        """The format as the manifest has it."""
+        return "delta" if self.is_table else self.format
 
     @staticmethod
     def of(source: Source, topology: str = "") -> SourceSpec:
         """The spec of a manifest's source. It must be one that reads descriptors."""
-        options = dict(source.options)
+        options, is_table = dict(source.options), source.format == "delta"
         if "path" in options:
-            options["path"] = pattern_of_place(options["path"])
-        format_ = cast(Kind, source.format)
-        return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
+            path = options["path"]
+            options["path"] = literal(normal(place_of(path))) if is_table else pattern_of_place(path)
+        format_ = cast(Kind, "parquet" if is_table else source.format)
+        select = tuple(source.select)
+        return SourceSpec(source.name, format_, source.schema, options, select, source.where, topology, is_table)
 
 
 @dataclass
@@ -180,14 +190,14 @@ def skip_remedy(path: str) -> str:
     return f"or continue without its rows: streamtopology state skip-file MANIFEST {shlex.quote(path)}"
 
 
-def known_options(kind: Kind) -> tuple[str, ...]:
+def known_options(format_: str) -> tuple[str, ...]:
     """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
-    if kind == "kafka":
+    if format_ == "kafka":
         return _KAFKA_OPTIONS
-    return (*_FILE_OPTIONS, *format_options(kind))
+    return _TABLE_OPTIONS if format_ == "delta" else (*_FILE_OPTIONS, *format_options(format_))
 
 
-def format_options(kind: Kind) -> tuple[str, ...]:
+def format_options(kind: str) -> tuple[str, ...]:
     """Option names of the contents of a file."""
     if kind == "parquet":
         return ()

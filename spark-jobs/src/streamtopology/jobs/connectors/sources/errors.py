@@ -13,5 +13,9 @@ class BadFileError(SourceError):
     """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
 
 
+class TableError(SourceError):
+    """A table that is not there, is another one, or is not read."""
+
+
 class BucketError(SourceError):
     """A bucket that refuses what is asked of it, or that is away for longer than it is waited for."""

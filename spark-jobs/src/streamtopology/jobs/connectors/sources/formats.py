@@ -188,10 +188,12 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     file = _parquet_file(descriptor.path, status_of(descriptor.path))
     if descriptor.part >= file.num_row_groups or file.metadata.row_group(descriptor.part).num_rows < descriptor.end:
         raise BadFileError(f"{place} was replaced while it was read; start again: it is read as it is now")
+    present, wanted = set(file.schema_arrow.names), declared
+    if spec.is_table:
+        declared = pa.schema([field for field in declared if field.name in present or not field.nullable])
     if not declared.names:
-        yield pa.table({"": pa.nulls(descriptor.end - descriptor.start)})
+        yield _with_nulls(pa.table({"": pa.nulls(descriptor.end - descriptor.start)}), wanted)
         return
-    present = set(file.schema_arrow.names)
     names = [name for name in declared.names if name in present]
     if len(names) < len(declared) or len(present) < len(file.schema_arrow.names):
         conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing, or there twice
@@ -199,10 +201,19 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     for rows in _row_group(file, descriptor, names):
         start, end = max(descriptor.start - at, 0), min(descriptor.end - at, rows.num_rows)
         if start < end:
-            yield conform(rows.slice(start, end - start), declared, place)
+            yield _with_nulls(conform(rows.slice(start, end - start), declared, place), wanted)
         at += rows.num_rows
         if at >= descriptor.end:
             return
+
+
+def _with_nulls(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """`rows` with those of the `wanted` columns, too, that their table had not yet when they were written."""
+    there = set(rows.schema.names)
+    if there.issuperset(wanted.names):
+        return rows
+    columns = [rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type) for field in wanted]
+    return pa.table(columns, schema=wanted)
 
 
 def _row_group(file: pq.ParquetFile, descriptor: Descriptor, names: list[str]) -> Iterator[pa.Table]:

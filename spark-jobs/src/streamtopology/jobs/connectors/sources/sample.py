@@ -17,7 +17,8 @@ from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError
+from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError, TableError
+from streamtopology.jobs.connectors.sources.files.delta_table import open_table, table_columns
 from streamtopology.jobs.connectors.sources.files.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.files.listing import files_of
 from streamtopology.jobs.connectors.sources.files.partitions import (
@@ -77,6 +78,8 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         return [Problem("options.encoding", str(error))]
     except UnreadableFileError as error:
         return [Problem("options.path", str(error))]
+    except TableError as error:
+        return [Problem("options.path", str(error))]
     except BucketError as error:
         return [Doubt("options.path", f"source {spec.name!r}: {error}")]
     except (OSError, BadFileError) as error:
@@ -91,7 +94,7 @@ def _unreadable(spec: SourceSpec, error: Exception) -> Problem:
 
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
     try:
-        found = empty_table(pq.read_schema(for_arrow(path)))
+        found = empty_table(table_columns(open_table(spec)) if spec.is_table else pq.read_schema(for_arrow(path)))
     except pa.ArrowInvalid as error:
         sentence = f"source {spec.name!r}: {path} is no readable parquet file ({error}); correct option path or the format"
         yield Problem("format", sentence)

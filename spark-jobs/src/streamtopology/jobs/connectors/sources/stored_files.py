@@ -70,6 +70,11 @@ def for_arrow(path: str) -> str | io.RawIOBase:
     return _Object(path) if is_in_bucket(path) else path
 
 
+def server_of(path: str) -> dict[str, str] | None:
+    """What delta-rs needs to know of a bucket's server; None for a path of this machine."""
+    return _place(path)[0].options if is_in_bucket(path) else None
+
+
 def each_of(items: Sequence[Item], ask: Callable[[Item], Answer], root: str) -> Iterable[Answer]:
     """The answers to questions about files at `root`, in order; those to a bucket are asked together, as each takes a while."""
     if not is_in_bucket(root):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,8 +34,8 @@ from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
 
 _REQUIRED = {"kafka": ("kafka.bootstrap.servers",)}
-_SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "delta", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "includeHeaders", "recursiveFileLookup", "multiLine")
+_SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "binaryFile")
+_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "includeHeaders", "recursiveFileLookup", "multiLine", "skipChangeCommits")
 
 # Places of the options without which no file can be looked at.
 _READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}
@@ -156,15 +158,17 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
     def add(option: str, sentence: str) -> None:
         problems.append(Problem(f"options.{option}", sentence))
 
-    known = known_options(spec.format)
+    known = known_options(spec.written_format)
+    if spec.is_table and find_spec("deltalake") is None:
+        add("path", f"source {spec.name!r}: format delta needs the package deltalake; install streamtopology[delta]")
     for name in _REQUIRED.get(spec.format, ("path",)):
         if name not in spec.options:
-            add(name, f"source {spec.name!r}: format {spec.format} needs option {name}")
+            add(name, f"source {spec.name!r}: format {spec.written_format} needs option {name}")
     for name, value in spec.options.items():
         if spec.format == "kafka" and (refusal := only_in_spark(name)):
             add(name, f"source {spec.name!r}: {refusal}")
         elif name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
-            has = f"format {spec.format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
+            has = f"format {spec.written_format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
         if spec.format == "kafka" and (refusal := set_by_us(name, SET_BY_SOURCES)):
             add(name, f"source {spec.name!r}: {refusal}")
@@ -172,6 +176,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
             add(name, f"source {spec.name!r}: option {name} {fault}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
+        if name == "startingVersion" and not re.fullmatch("latest|[0-9]{1,18}", str(value)):
+            add(name, f"source {spec.name!r}: option {name} must be a version's number or latest, not {value!r}")
     if spec.format == "csv":
         for name, sentence in csv_problems(spec):
             add(name, sentence)

@@ -38,7 +38,7 @@ class LoggedFile:
     `bytes`: of each part's rows, uncompressed. `root_length`: characters
     of the folder in which its source looked for files. `mtime_ns` and `ctime_ns` are the times of its contents and of its
     entry, which nobody can set back; `mark` is a checksum of some of its bytes, by which it is known again when its root has
-    moved.
+    moved. `version`: that of the table with which the file came, -1 for a file of a folder.
     """
 
     path: str
@@ -49,6 +49,7 @@ class LoggedFile:
     mtime_ns: int = 0
     mark: int = 0
     ctime_ns: int = 0
+    version: int = -1
 
     @property
     def root(self) -> str:
@@ -65,7 +66,8 @@ class LoggedFile:
         return f"{self.path[self.root_length :]}\0{self.size}\0{self.mark}"
 
     def to_wire(self) -> list[object]:
-        return [self.path, self.size, self.parts, self.bytes, [self.root_length, self.mtime_ns, self.mark, self.ctime_ns]]
+        later = [self.root_length, self.mtime_ns, self.mark, self.ctime_ns, *([] if self.version < 0 else [self.version])]
+        return [self.path, self.size, self.parts, self.bytes, later]
 
     @staticmethod
     def from_wire(wire: Sequence[Any]) -> LoggedFile:

@@ -87,6 +87,10 @@ def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
     """
     wanted, is_deep = spec.options.get("pathGlobFilter", "*"), looks_everywhere(spec)
     path = spec.options["path"]
+    if spec.is_table:
+        from streamtopology.jobs.connectors.sources.files.delta_table import files_of_table
+
+        return (FoundFile(file, status.mtime_ns, status.size) for file, status in files_of_table(spec))
     found = _objects_at(path, is_deep) if is_in_bucket(path) else _files_in(places_at(path), is_deep)
     return (file for file in found if fits_name(wanted, os.path.basename(file.path)))
 

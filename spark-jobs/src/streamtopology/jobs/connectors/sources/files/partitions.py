@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +36,8 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
     base = place_of(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
     below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
     pairs = [name.partition("=") for name in below if is_partition(name)]
-    return {_unescaped(name).lower(): None if text == NULL else _unescaped(text) for name, _, text in pairs}
+    read = unquote if spec.is_table else _unescaped
+    return {read(name).lower(): None if text == NULL else read(text) for name, _, text in pairs}
 
 
 def outside_partitions(spec: SourceSpec, declared: pa.Schema, paths: Sequence[str]) -> str | None:
@@ -110,5 +112,5 @@ def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _unescaped(text: str) -> str:
-    """The text that Spark and Hive write as `text` in a folder's name: `%3A` is a colon."""
+    """The text that Spark and Hive write as `text` in a folder's name: `%3A` is a colon. Delta-rs writes bytes of UTF-8 so."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)

@@ -94,13 +94,13 @@ class FileStream:
         unread = [(number, file) for number, file in logged if _until(file, *_within(number, first)) != file]
         found = each_of(unread, lambda each: _as_it_is(_where_it_is(each[1], root)), root)
         is_changed = False
-        for (number, _), (path, is_replaced) in zip(unread, found, strict=True):
+        for (number, file), (path, is_replaced) in zip(unread, found, strict=True):
             if is_replaced is None:
                 raise self._refusal(path, "is gone or out of reach, and its rows are not committed yet; put it back")
             if is_replaced:
                 if first > (number, 0, 0):
                     raise self._refusal(path, "was replaced after a part of its rows was committed; put the former one back")
-                self._log.correct(number, _measure(self._spec, root, path))
+                self._log.correct(number, replace(_measure(self._spec, root, path), version=file.version))
                 is_changed = True
         return is_changed
 
@@ -191,7 +191,7 @@ class FileStream:
         root, measured, gone = root_of(self._spec), list[LoggedFile](), set[str]()
         while (unmeasured := waiting[len(measured) + len(gone) :]) and len(measured) != self._limit:
             paths = unmeasured if self._limit is None else unmeasured[: self._limit - len(measured)]
-            found = list(each_of(paths, lambda path: _measured(self._spec, root, path), root))
+            found = list(each_of(paths, lambda path: self._measured(root, path), root))
             measured += filter(None, found)
             gone |= {path for path, file in zip(paths, found, strict=True) if file is None}  # since it was listed
         if measured:
@@ -199,7 +199,7 @@ class FileStream:
         self._waiting = self._log.unknown([path for path in waiting if path not in gone])
 
     def _new_files(self) -> list[str]:
-        listed = list_files(self._spec)
+        listed = self._listed()
         unknown = self._log.unknown(listed)
         if unknown and self._spec.schema is not None:
             outside = outside_partitions(self._spec, declared_schema(self._spec), listed)
@@ -211,6 +211,19 @@ class FileStream:
             self._require_moved(path, root)
         self._log.know(moved)
         return self._log.unknown(unknown)
+
+    def _listed(self) -> list[str]:
+        """The files that there are, handed out or not, in the order in which they are read."""
+        return list_files(self._spec)
+
+    def _measured(self, root: str, path: str) -> LoggedFile | None:
+        """A file that was listed; None if it is gone since then."""
+        try:
+            return _measure(self._spec, root, path)
+        except FileNotFoundError:
+            return None
+        except BadFileError:  # an object that has changed since it was opened
+            return self._measured(root, path)
 
     def _require_moved(self, path: str, root: str) -> None:
         """Raises SourceError if a file that was read in another root is still there, and `path` may have new rows."""
@@ -270,16 +283,6 @@ def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
         parts += (row,)
         sizes += tuple(round(size * row / file.parts[part]) for size in file.bytes[part : part + 1])
     return replace(file, parts=parts, bytes=sizes)
-
-
-def _measured(spec: SourceSpec, root: str, path: str) -> LoggedFile | None:
-    """The file; None if it is gone."""
-    try:
-        return _measure(spec, root, path)
-    except FileNotFoundError:
-        return None
-    except BadFileError:  # an object that has changed since it was opened
-        return _measured(spec, root, path)
 
 
 def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
