@@ -34,6 +34,8 @@ THIRD_PARTY = {
     "jobs.connectors.sinks.kafka": "confluent_kafka pyarrow",
     "jobs.connectors.sinks.spark_writer": "py4j pyarrow pyspark",
     "jobs.connectors.sources.descriptor_stream": "pyspark",
+    "jobs.connectors.sources.files.delta_stream": "deltalake",
+    "jobs.connectors.sources.files.delta_table": "deltalake pyarrow",
     "jobs.connectors.sources.kafka": "confluent_kafka numpy pyarrow",
     "jobs.connectors.sources.spark": "py4j pyarrow pyspark",
     "jobs.driver": "numpy pyarrow",
