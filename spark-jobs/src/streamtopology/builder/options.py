@@ -91,6 +91,7 @@ class PlaceOptions(TypedDict, total=False):
 
 class OperatorOptions(PlaceOptions, total=False):
     costPerTuple: str | float
+    ttl: str | float
 
 
 class CountOptions(OperatorOptions, total=False):

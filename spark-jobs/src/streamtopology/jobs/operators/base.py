@@ -29,7 +29,7 @@ from streamtopology.jobs.operators.options import (
     key_schema,
     seconds_of,
 )
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
+from streamtopology.jobs.state import LAST_WRITTEN, Field, KeyedState, KeyedStateSchema, StateSchema
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost, kernels
@@ -40,7 +40,7 @@ else:
 # Rows that an operator emits, of its schema `output`; None for none.
 Output: TypeAlias = pa.RecordBatch | pa.Table | None
 
-COMMON_OPTIONS = ("costPerTuple",)
+COMMON_OPTIONS = ("costPerTuple", "ttl")
 # The most CPU that can be declared for one tuple: the loop turns of a whole batch are a number of 64 bits.
 MOST_COST_SECONDS = 3600.0
 
@@ -240,6 +240,8 @@ class Operator(metaclass=_Checking):
         self.cost_per_tuple = seconds_of(cost, "costPerTuple")
         if self.cost_per_tuple > MOST_COST_SECONDS:
             raise OptionError(f"option 'costPerTuple' is {cost!r}; allowed: at most an hour, 1h", about="costPerTuple")
+        # Seconds of processing time after which a key whose state nothing has written is forgotten; None: never.
+        self.ttl = None if options.get("ttl") is None else seconds_of(options["ttl"], "ttl")
         self.iterations_per_second = 0.0
         self.batch = BatchInfo(-1)
         self.late_rows = 0
@@ -303,7 +305,8 @@ class Operator(metaclass=_Checking):
 
         Override it where the fields are not what users of the operator know.
         """
-        fields = [(field.name, state.read(field.name, slots)) for field in state.schema.fields]
+        shown = [field.name for field in state.schema.fields if field.name != LAST_WRITTEN]
+        fields = [(name, state.read(name, slots)) for name in shown]
         names = [*state.schema.key_types.names, *(name for name, _ in fields)]
         return pa.RecordBatch.from_arrays([*state.keys(slots), *(array for _, array in fields)], names=names)
 

@@ -34,6 +34,7 @@ from streamtopology.jobs.operators.base import (
     SetAside,
 )
 from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
+from streamtopology.jobs.operators.idle_keys import forget_idle
 from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
@@ -180,6 +181,8 @@ class InstanceRun:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
         emitted.extend(self._emitted(operator, state, partial(operator.finish, info, state)))
+        if operator.ttl is not None and isinstance(state, KeyedState) and not self.node.is_partial:
+            forget_idle(state, attempt.recorded_at, operator.ttl)
         if operator.late and not attempt.dry:
             self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
