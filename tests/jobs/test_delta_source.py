@@ -26,7 +26,7 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.errors import SourceError, TableError
 from streamtopology.jobs.connectors.sources.schema.conform import MissingColumnError, SchemaMismatchError
 from streamtopology.jobs.connectors.sources.validation import check
-from streamtopology.topology import Source
+from streamtopology.topology import Doubt, Source
 
 if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
     from support.s3 import S3Server
@@ -43,7 +43,7 @@ def source(place: Path | str, schema: str = "key BIGINT", **options: str) -> Sou
 
 
 class Reader:
-    """A stream that is driven as a driver drives it, and killed before each read: twice, once after it has asked."""
+    """A stream as the driver drives it. Each read is by a new process, after one that was killed when it had asked."""
 
     def __init__(self, folder: Path, place: Path | str, schema: str = "key BIGINT", **options: str) -> None:
         self.spec = SourceSpec.of(source(place, schema, **options))
@@ -236,6 +236,15 @@ def test_column_that_came_later_is_null_before(tmp_path: Path) -> None:
         with pytest.raises(error):
             Reader(tmp_path / "d", table, schema).read()
         assert [finding.path for finding in check(source(table, schema)).findings] == ["schema"]
+
+
+def test_table_that_cannot_be_looked_at_from_here_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        monkeypatch.delenv(name, raising=False)
+    stored_files._bucket.cache_clear()
+    (doubt,) = check(source("s3://b/x")).findings
+    assert isinstance(doubt, Doubt)
+    assert "needs credentials in the environment of driver and executors" in doubt.message
 
 
 @apart

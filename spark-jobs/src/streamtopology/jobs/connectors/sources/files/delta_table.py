@@ -34,8 +34,9 @@ def open_table(spec: SourceSpec, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
 
     root = place_of_table(spec)
+    server = server_of(root)
     try:
-        table = DeltaTable(root, version, storage_options=server_of(root))
+        table = DeltaTable(root, version, storage_options=server)
     except Exception as error:  # some errors of delta-rs have no class of their own
         why = str(error).partition("\n")[0]
         raise refusal(spec, f"cannot be opened: {why}; make it first, or correct option path") from error

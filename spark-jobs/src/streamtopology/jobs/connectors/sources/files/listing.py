@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
+from streamtopology.jobs.connectors.sources.files.partitions import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import (
     fits_name,
     fixed_part,
@@ -38,12 +39,6 @@ class FoundFile:
 def is_hidden(name: str) -> bool:
     """True for names that are no data to Spark: of drafts, markers and what programs keep for themselves."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def is_partition(name: str) -> bool:
-    """True for a folder's name such as `dt=2024-01-01`, the value of a column."""
-    column, equals, value = name.partition("=")
-    return bool(column and equals and value)
 
 
 def root_of(spec: SourceSpec) -> str:
@@ -93,11 +88,6 @@ def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
         return (FoundFile(file, status.mtime_ns, status.size) for file, status in files_of_table(spec))
     found = _objects_at(path, is_deep) if is_in_bucket(path) else _files_in(places_at(path), is_deep)
     return (file for file in found if fits_name(wanted, os.path.basename(file.path)))
-
-
-def looks_everywhere(spec: SourceSpec) -> bool:
-    """True if all folders in the source's are read, and none as the value of a column."""
-    return spec.options.get("recursiveFileLookup", "false").lower() == "true"
 
 
 def places_of(spec: SourceSpec) -> Iterator[str]:

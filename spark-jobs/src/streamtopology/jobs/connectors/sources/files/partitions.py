@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, place_of
-from streamtopology.jobs.connectors.sources.files.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
 from streamtopology.jobs.connectors.sources.schema.conform import (
     NULL_REMEDY,
@@ -27,6 +26,17 @@ from streamtopology.jobs.connectors.sources.text.text_values import decimals, in
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def is_partition(name: str) -> bool:
+    """True for a folder's name such as `dt=2024-01-01`, the value of a column."""
+    column, equals, value = name.partition("=")
+    return bool(column and equals and value)
+
+
+def looks_everywhere(spec: SourceSpec) -> bool:
+    """True if all folders in the source's are read, and none as the value of a column."""
+    return spec.options.get("recursiveFileLookup", "false").lower() == "true"
 
 
 def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
