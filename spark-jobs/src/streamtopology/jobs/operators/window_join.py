@@ -11,8 +11,10 @@ import pyarrow as pa
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
+from streamtopology.jobs.operators.behind import Behind
+from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column, seconds_of
 from streamtopology.jobs.operators.windows import (
+    COUNTED_SECONDS,
     EVERYTHING_CLOSED,
     Windows,
     check_time_column,
@@ -66,6 +68,15 @@ class WindowJoin(Operator):
         self.select = None if select is None else expressions_of(select, "select")
         self.where = where
         self._arrived: dict[str, list[pa.RecordBatch]] = {}
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """A tuple waits for those that it may meet; where it may be alone, until the watermark says so."""
+        wait = given.of(None) + seconds_of(options.get("allowedLateness", 0), "allowedLateness")
+        if options.get("within") is None:
+            return Behind(others=wait + seconds_of(options["size"], "size"))
+        reach = max(map(abs, _distances(options["within"]))) / 1e6
+        return Behind(others=wait + reach + (COUNTED_SECONDS if options.get("outer") else 0))
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         if len(inputs) < 2:
