@@ -185,7 +185,8 @@ def test_only_with_a_time_it_goes_by_the_watermark() -> None:
         parse(made)
     made["spec"]["operators"][0] |= {"with": {}, "late": "kept"}
     with pytest.raises(
-        ManifestError, match="of the built-ins window-aggregate, session-window, window-join and deduplicate with time do"
+        ManifestError,
+        match="of the built-ins window-aggregate, session-window, window-join with time and deduplicate with time do",
     ):
         parse(made)
 

@@ -224,6 +224,8 @@ class Operator(metaclass=_Checking):
     combinable: ClassVar[bool] = False
     # True: late rows, whose window is closed, are left out.
     drops_late_rows: ClassVar[bool] = False
+    # True: the option `ttl` is the operator's own; else keys are forgotten for it.
+    forgets_by_itself: ClassVar[bool] = False
     # True: emitted rows have event times of before the watermark. An operator that leaves out late rows cannot follow, unless
     # `behind` is overridden and says how long before.
     emits_behind_watermark: ClassVar[bool] = False
