@@ -173,7 +173,7 @@ class SessionWindowOptions(OperatorOptions, total=False):
 
 
 class WindowJoinOptions(OperatorOptions, total=False):
-    time: Required[str | Mapping[str, str]]
+    time: str | Mapping[str, str]
     size: str | float
     within: str | float | Sequence[str | float]
     outer: Sequence[str]

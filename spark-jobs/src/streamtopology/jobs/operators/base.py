@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamtopology.contract.errors import InvalidInput, StreamTopologyError
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.behind import UNBOUNDED, Behind
 from streamtopology.jobs.operators.options import (
     NONE_RENAMED,
     MissingOption,
@@ -223,7 +224,10 @@ class Operator(metaclass=_Checking):
     combinable: ClassVar[bool] = False
     # True: late rows, whose window is closed, are left out.
     drops_late_rows: ClassVar[bool] = False
-    # True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow.
+    # True: the option `ttl` is the operator's own; else keys are forgotten for it.
+    forgets_by_itself: ClassVar[bool] = False
+    # True: emitted rows have event times of before the watermark. An operator that leaves out late rows cannot follow, unless
+    # `behind` is overridden and says how long before.
     emits_behind_watermark: ClassVar[bool] = False
     # The schema of the state, set by `prepare`; None for an operator without state.
     state: StateSchema | None = None
@@ -256,6 +260,22 @@ class Operator(metaclass=_Checking):
     def leaves_out_late(cls, options: Mapping[str, Any]) -> bool:
         """True if late rows are left out under these options, those of the manifest."""
         return cls.drops_late_rows
+
+    @classmethod
+    def event_time(cls, options: Mapping[str, Any], input: str) -> str | None:
+        """The column by which tuples of an input are late under these options, those of the manifest; None: not known."""
+        time = options.get("time")
+        found = time.get(input) if isinstance(time, Mapping) else time
+        return found if isinstance(found, str) else None
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """How far emitted rows are behind the watermark under these options, those of the manifest.
+
+        given: what is so of the tuples of all inputs. own: the seconds by which the batches of this operator have an earlier
+        watermark therefore.
+        """
+        return Behind(others=UNBOUNDED) if cls.emits_behind_watermark else given
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         """Check columns, set `self.state` and `self.output`, and return the schema of emitted rows (None: emits none).

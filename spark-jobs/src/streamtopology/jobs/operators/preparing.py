@@ -40,7 +40,7 @@ def prepare(
         refuse_async(operator)
         check_fields(operator)
         output = operator.prepare(inputs, key)
-    if operator.ttl is not None:
+    if operator.ttl is not None and not operator.forgets_by_itself:
         operator.state = with_time_of_writing(operator)
     if _is_of_the_project(type(operator)):
         return output
