@@ -58,7 +58,8 @@ class RunOptions:
     """The end of the run, the folder of the checkpoint if the manifest names none, and the checkpoint that was used before.
 
     Unless it `decides`, the run takes its epochs from outside (an operator) and only measures. `warming_up`: the text for
-    people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on.
+    people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on. If
+    `is_by_place`, the topology goes on from its checkpoint whatever its name was there, as a query of Spark does.
     """
 
     until: Until = field(default_factory=Until)
@@ -67,6 +68,7 @@ class RunOptions:
     warming_up: str = ""
     former_checkpoint: str = ""
     trace: Emit | None = None
+    is_by_place: bool = False
 
 
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
@@ -117,6 +119,7 @@ class TopologyRun:
             options.former_checkpoint,
             lambda source: plan_on(source, _unsaid),
             self.notify,
+            options.is_by_place,
         )
         self._planned_on = max(self.checkpoint.commits(), default=None)
         plan = plan_on(self.checkpoint, self.notify)

@@ -21,7 +21,7 @@ from streamtopology.jobs.operators.options import MissingOption, OptionError, ke
 from streamtopology.jobs.operators.processors.calls import FORMS, Calls
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, TIME_MODES, Handle, left_behind, struct_of
 from streamtopology.jobs.operators.processors.variables import NEVER
-from streamtopology.jobs.operators.windows import check_time_column
+from streamtopology.jobs.operators.windows import check_time_column, closed_micros, watermark_micros
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 from streamtopology.jobs.users_code.line import users_line
 from streamtopology.topology.schema import SchemaError
@@ -154,8 +154,8 @@ class StatefulProcessorOperator(Operator):
 
     @property
     def _watermark(self) -> int:
-        """Milliseconds since 1970."""
-        return _LAST_MILLIS if self.batch.final else round((self.batch.watermark or 0) * 1000)
+        """Whole milliseconds since 1970, as Spark counts it."""
+        return _LAST_MILLIS if self.batch.final else (watermark_micros(self.batch) or 0) // 1000
 
     def process(self, rows: Rows, state: Any) -> Output:
         return self.accept(rows, state)
@@ -184,12 +184,16 @@ class StatefulProcessorOperator(Operator):
         return called.output
 
     def _on_time(self, rows: Rows) -> np.ndarray:
-        """int64[m]: the places of the rows that are not late: after the watermark of the batch before, as in Spark."""
-        if self._time is None or self.batch.closed_until is None or rows.input == self._initial:
+        """int64[m]: the places of the rows that are not late: after the watermark of the batch before, as in Spark.
+
+        One without an event time is never late.
+        """
+        closed = closed_micros(self.batch, lateness=0)
+        if self._time is None or closed is None or rows.input == self._initial:
             return np.arange(len(rows))
         times, valid = event_micros(rows.column(self._time))
-        is_late = times <= round(self.batch.closed_until * 1000) * 1000
-        return np.flatnonzero(~is_late if valid is None else ~is_late & valid)
+        is_late = times <= closed // 1000 * 1000
+        return np.flatnonzero(~is_late if valid is None else ~is_late | ~valid)
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         """Fire timers, drop what has expired."""
