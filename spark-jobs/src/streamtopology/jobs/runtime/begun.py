@@ -17,19 +17,16 @@ from streamtopology.topology import EMPTY, Topology
 PlanOn = Callable[[Checkpoint], ExecutionPlan]
 
 
-def begun_checkpoint(
-    topology: Topology, uri: str, former: str, plan_on: PlanOn, notify: Callable[[str], None], is_by_place: bool = False
-) -> Checkpoint:
+def begun_checkpoint(topology: Topology, uri: str, former: str, plan_on: PlanOn, notify: Callable[[str], None]) -> Checkpoint:
     """Open the topology's checkpoint at `uri`; one without a committed batch begins as `topology.restore` says.
 
-    `former`: the checkpoint in which the topology has committed batches before, if that is known; else empty. `is_by_place`:
-    the topology that has the checkpoint may have had another name. Raises WrongUse if a topology that had another checkpoint
-    would begin with nothing unasked, TopologyFailed if the state to restore does not fit, CheckpointError.
+    `former`: the checkpoint in which the topology has committed batches before, if that is known; else empty. Raises WrongUse
+    if a topology that had another checkpoint would begin with nothing unasked, TopologyFailed if the state to restore does not
+    fit, CheckpointError.
     """
     store, restore = open_store(uri), topology.restore
-    owner = Checkpoint.attached(store).topology if is_by_place and store.exists(HEADER) else topology.name
     if _has_commit(store):
-        return Checkpoint.of(store, owner)
+        return Checkpoint.of(store, topology.name)
     if restore is None:
         _refuse_change(uri, former)
     elif restore.origin != EMPTY:
@@ -41,7 +38,7 @@ def begun_checkpoint(
         notify(f"checkpoint {uri} begins as a copy of {source.uri}, which is being made")
         made = copy_checkpoint(source, store, topology.name, restore.mode)
         notify(f"checkpoint {uri} is a copy ({restore.mode}) of {source.uri} as of batch {made.batch}: {made.bytes:,} bytes")
-    return Checkpoint.of(store, owner)
+    return Checkpoint.of(store, topology.name)
 
 
 def _has_commit(store: Store) -> bool:

@@ -58,8 +58,8 @@ class RunOptions:
     """The end of the run, the folder of the checkpoint if the manifest names none, and the checkpoint that was used before.
 
     Unless it `decides`, the run takes its epochs from outside (an operator) and only measures. `warming_up`: the text for
-    people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on. If
-    `is_by_place`, the topology goes on from its checkpoint whatever its name was there, as a query of Spark does.
+    people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on.
+    `owner`: the topology's name in its checkpoint, if it had another there.
     """
 
     until: Until = field(default_factory=Until)
@@ -68,7 +68,7 @@ class RunOptions:
     warming_up: str = ""
     former_checkpoint: str = ""
     trace: Emit | None = None
-    is_by_place: bool = False
+    owner: str = ""
 
 
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
@@ -114,12 +114,11 @@ class TopologyRun:
         schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
         self.checkpoint = begun_checkpoint(
-            topology,
+            replace(topology, name=options.owner or topology.name),
             checkpoint_uri(topology, options.work_dir),
             options.former_checkpoint,
             lambda source: plan_on(source, _unsaid),
             self.notify,
-            options.is_by_place,
         )
         self._planned_on = max(self.checkpoint.commits(), default=None)
         plan = plan_on(self.checkpoint, self.notify)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,7 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from streamtopology.contract.phases import Phase
-from streamtopology.jobs.checkpoint.location import checkpoint_uri
+from streamtopology.jobs.checkpoint import Checkpoint, open_store
+from streamtopology.jobs.checkpoint.location import resolved
 from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.run import Ran, Serving, open_run, process, write_report
@@ -158,10 +160,11 @@ class ScriptSession:
         topology = parse(manifest_of(made.part, asked, name, checkpoint, self._executors, module, policy))
         base_dir = self._script.parent
         self._hand_over(module, prepare(made, asked, topology, base_dir, frame.sparkSession))
-        check_before_start(topology, base_dir)
-        self._stop_at(checkpoint_uri(topology, self._work_dir))
+        self._stop_at(resolved(checkpoint))
+        owner = _owner_of(resolved(checkpoint)) or name
+        check_before_start(replace(topology, name=owner), base_dir)
         history = new_history(topology)
-        options = RunOptions(Until(), self._work_dir, is_by_place=True)
+        options = RunOptions(Until(), self._work_dir, owner=owner)
         run = open_run(self._cluster, topology, base_dir, history, options)
         history.starting("reading the first rows")
 
@@ -202,3 +205,9 @@ class ScriptSession:
             raise NotCut(NO_CHECKPOINT)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         return mkdtemp(prefix=f"{name}-", dir=self._work_dir)
+
+
+def _owner_of(checkpoint: str) -> str:
+    """The name of the topology whose checkpoint this is; empty if it is none yet. The query may have another name now."""
+    store = open_store(checkpoint)
+    return Checkpoint.attached(store).topology if store.exists(HEADER) else ""
