@@ -564,6 +564,8 @@ try:
     events().select("user").writeStream.format("noop").option("checkpointLocation", "checkpoint").start()
 except Exception as error:
     said(by_spark=str(error))
+spark.sparkContext.parallelize([(1,)]).toDF(["one"]).createOrReplaceTempView("ones")
+said(ones=spark.table("ones").count(), is_active=SparkSession.getActiveSession() is spark)
 
 other = spark.newSession()
 other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -584,7 +586,7 @@ def test_a_query_goes_on_from_its_checkpoint_whatever_its_name(job: Job) -> None
     answers = said(ended)
     assert "it keeps no state. Spark would run this query itself, and start over" in answers.pop("by_spark")
     assert answers.pop("zones") == ["UTC", "Asia/Tokyo"]
-    assert answers == {"seen": [0, 1, 2, 3], "active": ["at once"], "former": False}
+    assert answers == {"seen": [0, 1, 2, 3], "active": ["at once"], "former": False, "ones": 1, "is_active": True}
 
 
 def newest(job: Job, number: int) -> datetime:

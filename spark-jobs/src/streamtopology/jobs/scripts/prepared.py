@@ -76,11 +76,15 @@ def prepare(made: Cut, asked: WriterSettings, topology: Topology, base_dir: Path
     output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
     assert output is not None, "an operator of a script emits rows"
     of_batches = catalyst.clone_of(spark)
-    above = made.above(as_frame(output.empty_table(), of_batches))
+
+    def frame_of(rows: pa.Table) -> DataFrame:
+        return catalyst.frame_of(of_batches, catalyst.plan_of(as_frame(rows, spark)))
+
+    above = made.above(frame_of(output.empty_table()))
     write = output_of(asked, above.frame, spark)
 
     def take(rows: pa.Table, batch: int) -> None:
-        write(above.of(as_frame(rows, of_batches)), batch)
+        write(above.of(frame_of(rows)), batch)
 
     named = take if asked.function is None else wraps(asked.function)(take)  # by it, errors name the script's function
     return Prepared(topology, {given.name: given.rows for given in made.part.inputs}, named)

@@ -39,6 +39,7 @@ class StatefulProcessorOperator(Operator):
 
     processor_class: type[StatefulProcessor]
     zone = "UTC"
+    is_of_groups = False
     emits_behind_watermark = True
     drops_late_rows = True
 
@@ -61,7 +62,7 @@ class StatefulProcessorOperator(Operator):
             self.output = pa.schema(list(struct_of(output, "option 'output'")))
         except SchemaError as error:
             raise OptionError(f"option 'output': {error}", about="output") from error
-        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name, self.zone)
+        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name, self.zone, self.is_of_groups)
         self._pickled = self._pickled_with(args or {})
         self._calls: Calls | None = None
         self._due: float | None = None
@@ -241,7 +242,8 @@ class PickledProcessor(StatefulProcessorOperator):
 
     def __init__(self, pickled: str, zone: str = "UTC", **options: Any) -> None:
         self._given, self.zone = base64.b64decode(pickled), zone
-        self.processor_class = type(cloudpickle.loads(self._given))
+        processor = cloudpickle.loads(self._given)
+        self.processor_class, self.is_of_groups = type(processor), hasattr(processor, "function_of_groups")
         super().__init__(**options)
 
     def _pickled_with(self, args: Mapping[str, Any]) -> bytes:
