@@ -104,7 +104,7 @@ def test_state_that_cannot_be_combined_refuses_a_splitting_policy(tmp_path: Path
         dag_of(operator("a", policy="partial-key", run="mine.py:Last"), base_dir=tmp_path)
 
 
-def test_windows_over_closed_windows_are_refused() -> None:
+def test_windows_over_closed_windows_wait_for_them_or_are_refused() -> None:
     def windows(name: str, inputs: list[str], time: str, column: str) -> dict[str, Any]:
         options = {"time": time, "size": "1m", "aggregates": {"total": f"sum({column})"}}
         return operator(name, inputs, run="window-aggregate", **{"with": options})
@@ -117,9 +117,16 @@ def test_windows_over_closed_windows_are_refused() -> None:
     mark = {"s": {"column": "at", "delay": "1s"}}
     topology = parse(manifest([first, passed, counted], sources, watermarks=mark))
     assert compile_dag(topology, schemas, Path()).node("counted").level == 3
-    topology = parse(manifest([first, passed, windows("second", ["passed"], "window_end", "total")], sources, watermarks=mark))
-    with pytest.raises(ManifestError, match="'second': it would leave out every row as late, because 'first' emits"):
-        compile_dag(topology, schemas, Path())
+
+    def second(time: str, between: str) -> Dag:
+        passed = {"name": "passed", "inputs": ["first"], "run": "map", "with": {"select": ["k", "total", between]}}
+        made = manifest([first, passed, windows("second", ["passed"], time, "total")], sources, watermarks=mark)
+        return compile_dag(parse(made), schemas, Path())
+
+    assert second("window_end", "window_end").node("second").behind_seconds == 0
+    assert second("begun", "window_start AS begun").node("second").behind_seconds == 60
+    with pytest.raises(ManifestError, match="may have passed 'later' of 'passed'; write them to a sink"):
+        second("later", "window_end + INTERVAL 1 DAY AS later")
 
 
 def test_a_plan_comes_back_from_the_checkpoint_as_it_was() -> None:

@@ -199,7 +199,7 @@ def test_raised_lateness_opens_no_window_that_was_forgotten(tmp_path: Path) -> N
     assert published(flow) == [(0.0, 2)]
     raised = windows(TEN_SECONDS | {"allowedLateness": "30s"})
     flow.start(raised)
-    assert any("operator 'w': allowedLateness was raised" in text for text in flow.reported)
+    assert any("operator 'w' waits longer for late rows" in text for text in flow.reported)
     flow.batch(s=rows(6.0))
     assert late_rows(flow) == 1
     flow.reported.clear()

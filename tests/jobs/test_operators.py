@@ -401,7 +401,7 @@ def test_operators_of_ones_own_load_from_a_file_or_a_module(tmp_path):
     }.items():
         with pytest.raises(LoadError, match=reported):
             load(run, tmp_path)
-    with pytest.raises(OptionError, match="unknown option 'time'; allowed: times, costPerTuple; did you mean 'times'"):
+    with pytest.raises(OptionError, match="unknown option 'time'; allowed: times, costPerTuple, ttl; did you mean 'times'"):
         loaded(time=3)
 
 

@@ -30,6 +30,8 @@ class FakeStream:
     it calls back for `rest` batches and ends.
     """
 
+    isStreaming = True  # noqa: N815 - the name is Spark's
+
     def __init__(self, batches: int, one_more_on_stop: bool = False, rest: int = 0) -> None:
         self._batches = range(batches)
         self._rest = range(batches, batches + rest)

@@ -17,7 +17,7 @@ from support.manifests import counting, files, manifest, memory_sink
 from support.streams import Stream, spec
 
 from streamtopology.jobs.cli.main import main
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, local_pattern
+from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, local_path, pattern_of_place
 from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.files.survey import nothing_to_read
 from streamtopology.jobs.connectors.sources.path_patterns import alternatives, fits_name, literal
@@ -204,7 +204,7 @@ def test_encoded_characters_of_a_uri_are_no_pattern() -> None:
     ],
 )
 def test_path_that_names_no_folder_here_is_refused(path: str, why: str) -> None:
-    for spelt in local_path, local_pattern:
+    for spelt in local_path, pattern_of_place:
         with pytest.raises(SourceError, match=why):
             spelt(path)
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from support.manifests import counting, manifest, memory_sink
+from support.waiting import eventually
 
 from streamtopology.jobs.connectors.sources.errors import SourceError
+from streamtopology.jobs.connectors.sources.source_tag import untag
 from streamtopology.jobs.connectors.sources.spark.native import load, rows_of, tagged_union
+from streamtopology.jobs.runtime.spark_rows import SparkRows
+from streamtopology.jobs.runtime.streaming_query import source_frames
 from streamtopology.jobs.variables import MissingVariable
-from streamtopology.topology import Source, Watermark
+from streamtopology.topology import Source, Trigger, Watermark, parse
 
 pytestmark = pytest.mark.clusters
 
@@ -123,10 +131,37 @@ def test_a_function_may_make_the_frame_of_a_source(spark: SparkSession, tmp_path
     assert rows_of(source, load(spark, source, base_dir=tmp_path)) == pa.schema({"user": pa.int64()})
 
 
+def test_a_frame_that_is_no_stream_needs_one_that_is(spark: SparkSession, tmp_path: Path) -> None:
+    still, events = framed(tmp_path, "still"), replace(framed(tmp_path, "events"), name="g")
+    topology = parse(manifest("still", [{"name": "rows", "format": "rate"}], [counting()], [memory_sink("still", "counts")]))
+    with pytest.raises(SourceError) as refused:
+        source_frames(spark, replace(topology, sources=(still,)), tmp_path)
+    assert "source 'f': its frame is no stream" in str(refused.value)
+    frames = source_frames(spark, replace(topology, sources=(still, events)), tmp_path)
+    assert [frame.isStreaming for frame in frames.values()] == [False, True]
+
+
+def test_a_frame_that_is_no_stream_comes_once_with_the_first_rows(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    events = spark.readStream.schema("user BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "data"))
+    for number in range(3):
+        pq.write_table(pa.table({"user": [number]}), tmp_path / "data" / f"{number}.parquet")
+    seen: list[tuple[int, str, int]] = []
+    still = spark.range(3).selectExpr("nullif(id, -1) AS id")
+    rows = SparkRows({"g": events, "f": still}, "q", tmp_path / "log", Trigger(), lambda: None, time.monotonic)
+    rows.start(available_now=True)
+    while not rows.has_ended():
+        eventually(lambda: rows.waiting() is not None or rows.has_ended())
+        if (batch := rows.waiting()) is not None:
+            tagged = [untagged for each in batch.frame.toArrow().to_batches() for untagged in untag(each)]
+            seen += [(batch.number, name, value) for name, found in tagged for value in found.column(0).to_pylist()]
+            rows.is_done(batch.number)
+    assert sorted(seen) == [(0, "f", 0), (0, "f", 1), (0, "f", 2), (0, "g", 0), (1, "g", 1), (2, "g", 2)]
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ("still", "source 'f': frames.py:still returns a frame that is no stream; begin it with spark.readStream"),
         ("nothing", "source 'f': frames.py:nothing returns NoneType, not a DataFrame"),
         ("broken", "source 'f': frames.py:broken fails by KeyError: 'no table' (frames.py, line 12, in broken: "),
         ("counts", "does not go row by row, which only an operator can do"),

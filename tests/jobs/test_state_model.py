@@ -59,6 +59,8 @@ from streamtopology.topology import parse
 
 INSTANCES = 3
 KEYS = 12
+# A batch is a second.
+TTL_BATCHES = 3
 ROOT = Path("/checkpoint")
 EXPIRING = """
 import numpy as np
@@ -80,7 +82,7 @@ class Expiring(Operator):
 def compiled(folder: Path) -> Dag:
     (folder / "expiring.py").write_text(EXPIRING)
     operator = {"name": "n", "inputs": ["s"], "grouping": {"policy": "mixed", "key": "k"}, "run": "expiring.py:Expiring",
-                "parallelism": INSTANCES}  # fmt: skip
+                "parallelism": INSTANCES, "with": {"ttl": TTL_BATCHES}}  # fmt: skip
     given = manifest([operator], {"s": "k BIGINT, v BIGINT"})
     given["spec"]["sinks"] = []
     return compile_dag(parse(given), {"s": pa.schema({"k": pa.int64(), "v": pa.int64()})}, folder)
@@ -181,7 +183,8 @@ class Life:
         partitions = tuple(range(INSTANCES))
         return Attempt(
             "run", self.checkpoint.uri, number, attempt, epoch.number, self.last.epoch if self.last else None, previous,
-            partitions, partitions, precopied_at=self.switching.copied_at(self.last, plan), switch=switch,
+            partitions, partitions, recorded_at=1_000.0 + number,
+            precopied_at=self.switching.copied_at(self.last, plan), switch=switch,
             previous_switch=self.last.switch if self.last else None,
         )  # fmt: skip
 
@@ -215,12 +218,18 @@ class Life:
         ).run()
 
 
-def after(counts: Counter[int], rows: Sequence[tuple[int, int]]) -> Counter[int]:
-    """The dictionary's batch: all rows are counted, then keys with a zero are forgotten."""
-    counted = counts + Counter(key for key, _ in rows)
+# Of each key its count, and the newest batch that had a row of it.
+Counts = Mapping[int, tuple[int, int]]
+
+
+def after(counts: Counts, rows: Sequence[tuple[int, int]], batch: int) -> Counts:
+    """The dictionary's batch: all rows are counted; then keys with a zero are forgotten, and those that had no row for long."""
+    counted = dict(counts)
+    for key, _ in rows:
+        counted[key] = counted.get(key, (0, 0))[0] + 1, batch
     for key in {key for key, value in rows if value == 0}:
-        counted.pop(key, None)
-    return counted
+        del counted[key]
+    return {key: (count, last) for key, (count, last) in counted.items() if last > batch - TTL_BATCHES}
 
 
 # The file operation at which a process dies, and the seed of a power loss (None: the power stays on).
@@ -299,7 +308,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         HISTORIES["histories"] += 1
         self.disk, first, self.random = begun(seed)
         self.epochs = {1: first}
-        self.expected: dict[int, Counter[int]] = {-1: Counter(), 0: Counter(key for key, _ in FIRST_ROWS)}
+        self.expected: dict[int, Counts] = {-1: {}, 0: after({}, FIRST_ROWS, 0)}
         self.life = Life(self.disk, DAG, self.epochs)
         self.prepared: int | None = None
         self.check(1)
@@ -339,7 +348,7 @@ class StateAgainstADictionary(RuleBasedStateMachine):
     @rule(rows=some_rows, death=deaths)
     def batch(self, rows: list[tuple[int, int]], death: tuple[int, int | None] | None) -> None:
         before = -1 if self.life.last is None else self.life.last.batch
-        self.expected[before + 1] = after(self.expected[before], rows)
+        self.expected[before + 1] = after(self.expected[before], rows, before + 1)
         survived = self.facing(death, lambda: self.life.batch(rows))
         now = -1 if self.life.last is None else self.life.last.batch
         assert now == before + 1 if survived else now in (before, before + 1)
@@ -440,7 +449,10 @@ class StateAgainstADictionary(RuleBasedStateMachine):
             commit = self.life.checkpoint.read_commit(number)
             table = self.life.epoch_of(commit.epoch, commit.switch).routes["n"].table
             found = dict(self.counts(commit, table, self.plainly))
-            assert found == self.expected[number], f"after batch {number}"
+            assert found == self.counts_expected(number), f"after batch {number}"
+
+    def counts_expected(self, batch: int) -> Mapping[int, int]:
+        return {key: count for key, (count, _) in self.expected[batch].items()}
 
     def counts(
         self, commit: CommitRecord, table: RoutingTable | None, read: Callable[[StateRef], Mapping[int, int]]
@@ -466,13 +478,14 @@ class StateAgainstADictionary(RuleBasedStateMachine):
         self.check(1)
         last = self.life.checkpoint.read_commit(self.life.last.batch)
         table = self.life.epoch_of(last.epoch, last.switch).routes["n"].table
-        assert dict(self.counts(last, table, self.by_the_store)) == self.expected[last.batch]
+        assert dict(self.counts(last, table, self.by_the_store)) == self.counts_expected(last.batch)
         if HISTORIES["histories"] % 6:
             return
         for lease in self.life.checkpoint.precopies.leases():
             self.life.checkpoint.precopies.release(lease.epoch)
         for _ in range(3):
-            self.expected[self.life.last.batch + 1] = self.expected[self.life.last.batch]
+            batch = self.life.last.batch
+            self.expected[batch + 1] = after(self.expected[batch], [], batch + 1)
             self.life.batch([])
         self.check(2)
         self.life.checkpoint.collect_garbage(keep_commits=2)

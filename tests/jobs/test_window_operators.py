@@ -218,6 +218,37 @@ def test_a_tumbling_join_gives_each_combination_once(steps, size, aliases):
     assert counted(emitted) == counted(together)
 
 
+@FEW
+@given(steps, st.one_of(st.none(), st.integers(1, 4)), st.sampled_from([("a", "b"), ("a", "b", "c")]))
+def test_a_join_without_time_gives_each_combination_once(steps, ttl, aliases):
+    """A batch comes every second; a tuple is forgotten at the end of a batch that is more than its ttl later."""
+    operator = prepared("window-join", aliases, **{} if ttl is None else {"ttl": f"{ttl}s"})
+    state = new_state(operator.state)
+    emitted, kept, expected = [], {alias: [] for alias in aliases}, []
+    for number, (_, rows) in enumerate(batches(steps)):
+        info = BatchInfo(number, watermark=1e9, closed_until=1e9, now=1_000.0 + number)
+        operator.begin(info)
+        for turn, alias in enumerate(aliases):
+            part = rows[turn :: len(aliases)]
+            operator.accept(arrival(part, alias), state)
+            kept[alias] += [(number, value) for value in part]
+        for group in itertools.product(*(kept[alias] for alias in aliases)):
+            if max(came for came, _ in group) == number and len({value["k"] for _, value in group}) == 1:
+                expected.append([value for _, value in group])
+        output = operator.finish(info, state)
+        emitted += [] if output is None else output.to_pylist()
+        state.commit()
+        for alias in aliases:
+            kept[alias] = [(came, value) for came, value in kept[alias] if ttl is None or came >= number - ttl]
+    shown = [
+        {"k": group[0]["k"]}
+        | {f"{alias}_t": timed(value)["t"] for alias, value in zip(aliases, group, strict=True)}
+        | {f"{alias}_v": value["v"] for alias, value in zip(aliases, group, strict=True)}
+        for group in expected
+    ]
+    assert counted(emitted) == counted(shown)
+
+
 def combinations(kept: Mapping[str, Any], aliases: Sequence[str], near: Any) -> list[dict[str, Any]]:
     return [
         {"k": group[0]["k"]}
@@ -308,6 +339,13 @@ def take_in(operator: Operator, state: Any, number: int, rows: Sequence[Any], al
         ("window-aggregate", "a", {"time": "t", "size": "5s", "aggregates": {"k": "count()"}}, "have one name"),
         ("window-join", "a", {"time": "t", "size": "5s"}, "two inputs or more.*different aliases"),
         ("window-join", "ab", {"time": "t"}, "either size"),
+        (
+            "window-join",
+            "ab",
+            {"size": "5s"},
+            "'size' counts event time, and the option 'time' that names its column is missing",
+        ),
+        ("window-join", "ab", {"time": "t", "size": "5s", "ttl": "1h"}, "'ttl' is for a join without 'time'"),
         ("window-join", "ab", {"time": "t", "size": "5s", "within": "5s"}, "either size"),
         ("window-join", "ab", {"time": {"a": "t"}, "size": "5s"}, "no column for input 'b'"),
         ("window-join", "ab", {"time": "t", "size": "5s", "select": ["a.*"]}, "without \\*"),

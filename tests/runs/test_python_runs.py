@@ -49,6 +49,19 @@ if __name__ == "__main__":
 """
 
 
+NOTEBOOK = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+
+cells = [nbformat.v4.new_code_cell(open(name).read()) for name in sys.argv[1:]]
+client = NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=600)
+client.execute()
+views = [widget["outputs"] for widget in client.widget_state.values() if widget["_model_name"] == "OutputModel"]
+print(*(output["data"]["text/plain"] for outputs in views for output in outputs), sep="\\n")
+"""
+
+
 def run(command: list[str | Path], folder: Path) -> str:
     """What a command prints that ends well, in an environment without our settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "PYSPARK"))}
@@ -92,14 +105,19 @@ def test_wheels_have_every_file_of_their_sources_and_one_init(wheels: dict[str, 
         assert found == wanted
 
 
+def first_result() -> str:
+    """The script of the page."""
+    page = (ROOT / "docs/guide/python.md").read_text()
+    return page.split("A first result")[1].split("```python\n")[1].split("```")[0]
+
+
 def test_a_fresh_environment_gives_a_first_result_in_an_empty_folder(wheels: dict[str, Path], tmp_path: Path) -> None:
     """Without a clone or its lock file: packages are the registry's newest that our wheels allow."""
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     folder.mkdir()
     run([_uv(), "venv", "--quiet", "--python", sys.executable, environment], folder)
     run([_uv(), "pip", "install", "--quiet", "--python", environment / "bin/python", *wheels.values()], folder)
-    page = (ROOT / "docs/guide/python.md").read_text()
-    (folder / "clicks.py").write_text(page.split("A first result")[1].split("```python\n")[1].split("```")[0])
+    (folder / "clicks.py").write_text(first_result())
     told = run([environment / "bin/python", "clicks.py"], folder)
     assert re.search(r"(?m)^clicks: \d+ batches, [\d,]+ rows", told)
     assert re.search(r"\npage\n0 +\d+\n", told)  # the first page has 18 % of the clicks
@@ -108,3 +126,15 @@ def test_a_fresh_environment_gives_a_first_result_in_an_empty_folder(wheels: dic
     command = environment / "bin/streamtopology"
     run([command, "init", "data"], folder)
     assert "sink 'results'" in run([command, "try", "data.yaml"], folder)
+
+
+def test_a_notebook_shows_the_live_view(wheels: dict[str, Path], tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    run([_uv(), "venv", "--quiet", "--python", sys.executable, environment], tmp_path)
+    notebook = [*wheels.values(), "nbclient", "ipykernel", "ipywidgets"]
+    run([_uv(), "pip", "install", "--quiet", "--python", environment / "bin/python", *notebook], tmp_path)
+    (tmp_path / "clicks.py").write_text(first_result())
+    (tmp_path / "execute.py").write_text(NOTEBOOK)
+    shown = run([environment / "bin/python", "execute.py", "clicks.py"], tmp_path)
+    assert re.search(r"clicks.* epoch \d+  batch \d+.* rows/s", shown)
+    assert "page: http://" in shown

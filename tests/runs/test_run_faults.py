@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.faults import kill_python
-from support.gate import Gate, gated, write_all
+from support.gate import Gate, gated, in_a_batch, write_all
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
 from streamtopology.jobs.checkpoint import CheckpointError
@@ -62,22 +61,6 @@ def folder_sink(results: Path) -> dict[str, Any]:
 
 def counts_in_files(results: Path) -> dict[Any, int]:
     return counts_seen(row for path in sorted(results.glob("*.parquet")) for row in pq.read_table(path).to_pylist())
-
-
-@contextmanager
-def in_a_batch(runner: Runner, given: dict[str, Any], gate: Gate) -> Iterator[subprocess.Popen[bytes]]:
-    """`streamtopology run` in a process of its own, all of whose instances wait at the gate; killed in the end."""
-    command = [sys.executable, "-m", "streamtopology.jobs.cli.main", "run", str(runner.save(given))]
-    with (runner.folder / "log").open("wb") as log:
-        driver = subprocess.Popen([*command, "--work-dir", str(runner.folder)], stdout=log, stderr=log, start_new_session=True)
-    try:
-        while gate.waiting() < 3:
-            assert driver.poll() is None, (runner.folder / "log").read_text()
-            time.sleep(0.1)
-        yield driver
-    finally:
-        driver.kill()
-        driver.wait()
 
 
 def driver_jvm(driver: int) -> int:

@@ -234,8 +234,11 @@ started("left", some.join(wanted, near & (wanted["ms"] % 3 == 0), "leftOuter").s
 started("right", some.where("user % 3 = 0").join(wanted, near, "right").select(*shown).where("then % 2 = 0"), "append")
 started("full", some.where("user % 2 = 0").join(wanted.where("by % 7 = 2"), near, "full").select(*shown), "append")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
+read = events().select(F.col("user").alias("reader"), F.col("page").alias("it"), "ms").where("ms % 5 = 0")
+untimed = F.expr("reader = user and it <=> page") & (F.abs(read["ms"] - F.col("at").cast("double") * 1000) < 9000)
+started("untimed", events().drop("ms").join(read, untimed), "append")
 """
-PAIRS = ("paired", "same", "left", "right", "full")
+PAIRS = ("paired", "same", "left", "right", "full", "untimed")
 
 DUPLICATES = """
 timed = events().withWatermark("at", "10 seconds")
@@ -375,7 +378,70 @@ def test_a_script_that_names_no_time_zone_has_the_machines_as_on_spark(job: Job,
         assert emitted(job.folder / "ours" / query) == emitted(job.folder / "sparks" / query), query
 
 
-@pytest.mark.parametrize(("script", "names"), [(AGGREGATES, NAMES), (JOINS, PAIRS)], ids=["aggregates", "joins"])
+INITIAL = """
+class Resumed(Counter):
+    def handleInitialState(self, key, initialState, timerValues):
+        self.count.update((initialState.before,))
+
+class ResumedFrames(Resumed):
+    def handleInitialState(self, key, initialState, timerValues):
+        self.count.update((int(initialState["before"].iloc[0]),))
+
+    def handleInputRows(self, key, rows, timerValues):
+        import pandas as pd
+        n = sum(map(len, rows)) + (self.count.get()[0] if self.count.exists() else 0)
+        self.count.update((n,))
+        yield pd.DataFrame({"user": [key[0]], "n": [n]})
+
+before = spark.range(20, 90).selectExpr("id AS who", "id * 1000 AS before").groupBy("who")
+output = dict(outputStructType="user bigint, n bigint", outputMode="Update", timeMode="None", initialState=before)
+started("resumed", events().groupBy("user").transformWithState(Resumed(), **output), "update")
+started("frames", events().groupBy("user").transformWithStateInPandas(ResumedFrames(), **output), "update")
+"""
+
+
+ONCE = """
+def followed(key, frames, state):
+    import pandas as pd
+    pages = (state.getOption or (0,))[0] + sum(map(len, frames))
+    state.update((pages,))
+    yield pd.DataFrame({"user": [key[0]], "pages": [pages]})
+
+names = spark.sparkContext.broadcast({"a": "first", "c": "third" * 100_000})
+
+def named(key, frames, state):
+    import pandas as pd
+    found = sorted({names.value.get(page, page)[:5] for frame in frames for page in frame["page"]})
+    yield pd.DataFrame({"user": [key[0]], "names": [" ".join(found)]})
+
+class Seen(Counter):
+    def handleInputRows(self, key, rows, timerValues):
+        for row in rows:
+            text = f"{row.price} {row.day} {row.of['page']} {row.of['ms']} {bytes(row.raw)}"
+            yield Row(user=key[0], text=text, n=sum(row.many), at=row.at)
+
+once = timed.dropDuplicatesWithinWatermark(["user", "page"])
+twice = F.concat(F.udf(lambda page: page * 2)("page"), (6 / (F.col("ms") % 3)).cast("string"))
+shouted = once.where("ms % 3 <> 0").withColumn("page", twice)
+started("sessions", shouted.groupBy("user").transformWithState(
+    Visits(), "user bigint, pages bigint, landing string", "Append", "EventTime"), "append")
+odd = timed.dropDuplicates(["user", "at"]).select(
+    "user", "at", "price", F.to_date("at").alias("day"), F.struct("page", "ms").alias("of"),
+    F.array("ms", "user").alias("many"), F.encode("page", "utf-8").alias("raw"))
+started("odd", odd.groupBy("user").transformWithState(
+    Seen(), "user bigint, text string, n bigint, at timestamp", "Append", "None"), "append")
+started("named", events().groupBy("user").applyInPandasWithState(
+    named, "user bigint, names string", "n int", "append", "NoTimeout"), "append")
+started("frames", timed.dropDuplicates(["user", "page"]).groupBy("user").applyInPandasWithState(
+    followed, "user bigint, pages bigint", "pages bigint", "append", "NoTimeout"), "append")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [(AGGREGATES, NAMES), (JOINS, PAIRS), (INITIAL, ("resumed", "frames")), (ONCE, ("sessions", "odd", "frames", "named"))],
+    ids=["aggregates", "joins", "initial", "once"],
+)
 def test_queries_of_a_script_equal_sparks_batch_by_batch(script: str, names: Sequence[str], job: Job) -> None:
     job.write(STARTED + script)
     ended = job.run("ours", "--strict")
@@ -624,7 +690,7 @@ named("once", counts(), once=True, mode="update")
 named("static join", counts().join(spark.range(50).withColumnRenamed("id", "user"), "user"))
 nested = events().select("page", F.struct("user").alias("of")).groupBy("of.user")
 named("keyed", nested.transformWithState(Counter(), "user bigint, n bigint", "Update", "None"))
-broadcast = spark.sparkContext.broadcast([1, 2])
+broadcast = spark.sparkContext.broadcast(os.urandom(1_000_000))
 
 class Broadcasting(Counter):
     def handleInputRows(self, key, rows, timerValues):
@@ -652,15 +718,15 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
     parts = {
         "aggregate": "mode(...) is not taken over yet",
         "listed": "max(array(page)) of list<element: string>; allowed: a number",
-        "sliding": "Expand stands between dropDuplicates and groupBy().agg(): a window that slides",
-        "marked": "EventTimeWatermark stands between dropDuplicates and groupBy().agg(): call withWatermark before",
+        "sliding": "Expand stands between dropDuplicates and the operator on it: a window that slides",
+        "marked": "EventTimeWatermark stands between dropDuplicates and the operator on it: call withWatermark before",
         "sessions": "session_window is taken over in the mode append, not in complete",
         "limited": "limit stands on transformWithState",
         "filtered": "Filter stands between withWatermark and its stateful operator",
         "continuous": "its trigger is not one of batches",
         "once": "its trigger is once, for which Spark reads all in one batch",
         "keyed": "grouped by user, which is none of their columns",
-        "broadcast": "it holds a broadcast variable",
+        "broadcast": "broadcast variables, are 1.0 MB; 1 MB is taken over",
         "latest": "spark.sql.streaming.multipleWatermarkPolicy is max",
         "awake": "spark.sql.streaming.noDataMicroBatches.enabled is false",
     }

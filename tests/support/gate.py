@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from support.manifests import counting, write_rows
+
+if TYPE_CHECKING:  # the plugin is imported by pytest, which then explains its assertions
+    from support.topologies import Runner
 
 GATED = '''
 import os, time
@@ -50,6 +58,22 @@ class Gate:
 
 def gated(gate: Gate, policy: str = "mixed", shut_from: int = 1) -> dict[str, Any]:
     return counting(policy=policy, run="gated.py:Gated", **{"with": {"gate": str(gate.folder), "shut_from": shut_from}})
+
+
+@contextmanager
+def in_a_batch(runner: Runner, given: dict[str, Any], gate: Gate) -> Iterator[subprocess.Popen[bytes]]:
+    """`streamtopology run` in a process of its own, all of whose instances wait at the gate; killed in the end."""
+    command = [sys.executable, "-m", "streamtopology.jobs.cli.main", "run", str(runner.save(given))]
+    with (runner.folder / "log").open("wb") as log:
+        driver = subprocess.Popen([*command, "--work-dir", str(runner.folder)], stdout=log, stderr=log, start_new_session=True)
+    try:
+        while gate.waiting() < 3:
+            assert driver.poll() is None, (runner.folder / "log").read_text()
+            time.sleep(0.1)
+        yield driver
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 def write_all(folder: Path, number: int = 4) -> Counter[int]:

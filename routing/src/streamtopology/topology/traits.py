@@ -42,7 +42,12 @@ BUILTINS: Mapping[str, Traits] = {
         stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and session"
     ),
     "window-join": Traits(
-        stateful=True, windowed=True, min_inputs=2, max_inputs=None, summary="tuples of several inputs near in time"
+        stateful=True,
+        windowed=True,
+        windowed_with="time",
+        min_inputs=2,
+        max_inputs=None,
+        summary="tuples of several inputs that meet",
     ),
     "deduplicate": Traits(
         stateful=True, windowed=True, windowed_with="time", max_inputs=None, summary="the first tuple per key"

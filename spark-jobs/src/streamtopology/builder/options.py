@@ -85,6 +85,7 @@ class PlaceOptions(TypedDict, total=False):
 
 class OperatorOptions(PlaceOptions, total=False):
     costPerTuple: str | float
+    ttl: str | float
 
 
 class CountOptions(OperatorOptions, total=False):
@@ -166,7 +167,7 @@ class SessionWindowOptions(OperatorOptions, total=False):
 
 
 class WindowJoinOptions(OperatorOptions, total=False):
-    time: Required[str | Mapping[str, str]]
+    time: str | Mapping[str, str]
     size: str | float
     within: str | float | Sequence[str | float]
     outer: Sequence[str]

@@ -162,7 +162,7 @@ class StreamReader:
     flow: Flow
 
     def parquet(self, name: str, path: str | Path, schema: Ddl, **options: Unpack[FileSourceOptions]) -> Stream:
-        """Parquet files of a folder, or of a pattern."""
+        """Parquet files of a folder, of a pattern, or of `s3://BUCKET/PREFIX`."""
         return self._source(name, "parquet", schema, {"path": path, **options})
 
     def csv(self, name: str, path: str | Path, schema: Ddl, **options: Unpack[CsvSourceOptions]) -> Stream:

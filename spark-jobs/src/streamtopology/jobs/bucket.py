@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
 from streamtopology.contract.errors import StreamTopologyError
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 VARIABLES = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL"
 PATIENCE_SECONDS = 30.0
@@ -48,7 +51,8 @@ _ASK_AGAIN = {408, 409, 429, 500, 502, 503, 504}
 # The refusal of one object of a request that deletes many, whose answer is a 200.
 _OF_ONE_OBJECT = re.compile(r"\(code: (\w+)\)")
 _ASK_AGAIN_FOR_IT = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
-# In the client's words for the 301 of a bucket in another region.
+# In the client's words: a listing has such a name; the 301 of a bucket in another region.
+_ODD_NAME = re.compile("object with invalid path: (.*)", re.DOTALL)
 _ELSEWHERE = "redirect without LOCATION"
 _RIGHTS = f"check the bucket, and the credentials in the environment ({VARIABLES}) and their rights"
 _REGION = "set AWS_REGION to the region of the bucket"
@@ -161,13 +165,31 @@ class Bucket:
 
         return self._retried("read", path, found)
 
-    def exists(self, path: str) -> bool:
-        def there() -> bool:
+    def part_of(self, path: str, e_tag: str | None, start: int, length: int) -> bytes | None:
+        """Bytes of the object that has this ETag; None if it is gone, or another one has its name."""
+
+        def part() -> bytes | None:
             try:
-                obstore.head(self._client, path)
+                options: GetOptions = {"range": (start, start + length)}
+                if e_tag is not None:
+                    options["if_match"] = e_tag
+                return obstore.get(self._client, path, options=options).bytes().to_bytes()
+            except (FileNotFoundError, PreconditionError):
+                return None
+
+        return self._retried("read", path, part)
+
+    def exists(self, path: str) -> bool:
+        return self.status(path) is not None
+
+    def status(self, path: str) -> Mapping[str, Any] | None:
+        """An object as the server lists it: path, size, last_modified, e_tag; None without one."""
+
+        def there() -> Mapping[str, Any] | None:
+            try:
+                return obstore.head(self._client, path)
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
         return self._retried("look for", path, there)
 
@@ -269,6 +291,8 @@ def _cause_and_remedy(error: Exception, use: Use) -> tuple[str, str | None]:
     elif code := _OF_ONE_OBJECT.search(text):
         why = code[1]
         is_refusal = why not in _ASK_AGAIN_FOR_IT
+    elif odd := _ODD_NAME.search(text):
+        return odd[1].strip(), "rename that object: the parts of its name may not be empty, . or .."
     elif _ELSEWHERE in text:
         why = "PermanentRedirect"
         is_refusal = True

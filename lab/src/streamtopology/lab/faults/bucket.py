@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from obstore.exceptions import AlreadyExistsError, GenericError
+from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 
 CHECKPOINT = "s3://bucket/flow"
 SINKS = "s3://bucket/out"
@@ -29,6 +30,10 @@ class Object:
 
     data: builtins.bytes
     attributes: Mapping[str, str]
+
+    @property
+    def e_tag(self) -> str:
+        return hashlib.md5(self.data, usedforsecurity=False).hexdigest()
 
     def to_bytes(self) -> builtins.bytes:
         return self.data
@@ -83,12 +88,15 @@ class Bucket:
         self._ask("put", path, put)
 
     def get(self, client: Client, path: str, *, options: Mapping[str, Any] | None = None) -> Object:
+        asked = options or {}
         found = self._ask("get", path, lambda: self._found(client, path))
-        start, end = (options or {}).get("range", (0, len(found.data)))
+        if asked.get("if_match", found.e_tag) != found.e_tag:
+            raise PreconditionError(path)
+        start, end = asked.get("range", (0, len(found.data)))
         return Object(found.data[start:end], found.attributes)
 
-    def head(self, client: Client, path: str) -> Object:
-        return self._ask("head", path, lambda: self._found(client, path))
+    def head(self, client: Client, path: str) -> Mapping[str, Any]:
+        return self._ask("head", path, lambda: _as_listed(path, self._found(client, path)))
 
     def list(self, client: Client, prefix: str | None = None) -> Iterator[list[dict[str, Any]]]:
         below = "" if prefix is None else f"{prefix.rstrip('/')}/"
@@ -109,11 +117,7 @@ class Bucket:
         return {name.removeprefix(start): found.data for name, found in sorted(self.objects.items()) if name.startswith(start)}
 
     def _listed(self, below: str, root: str) -> list[dict[str, Any]]:
-        return [
-            {"path": uri.removeprefix(root), "size": len(self.objects[uri].data), "last_modified": _LONG_AGO}
-            for uri in sorted(self.objects)
-            if uri.startswith(below)
-        ]
+        return [_as_listed(uri.removeprefix(root), self.objects[uri]) for uri in sorted(self.objects) if uri.startswith(below)]
 
     def _found(self, client: Client, path: str) -> Object:
         uri = _uri(client, path)
@@ -133,5 +137,9 @@ class Bucket:
         return answer
 
 
+def _as_listed(path: str, found: Object) -> dict[str, Any]:
+    return {"path": path, "size": len(found.data), "last_modified": _LONG_AGO, "e_tag": found.e_tag}
+
+
 def _uri(client: Client, path: str) -> str:
-    return f"{_ROOT}{client.prefix}/{path}"
+    return f"{_ROOT}{client.prefix}/{path}" if client.prefix else f"{_ROOT}{path}"

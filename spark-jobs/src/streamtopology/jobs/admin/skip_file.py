@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sources.descriptor_stream import open_stream
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, place_of
 from streamtopology.jobs.connectors.sources.files.stream import FileStream
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology
@@ -15,7 +15,7 @@ def skip_file(uri: str, topology: Topology, file: str) -> str:
 
     The checkpoint at `uri` may be of a topology that stopped at the file. Raises CheckpointError.
     """
-    checkpoint, path = Checkpoint.attach(uri), local_path(file)
+    checkpoint, path = Checkpoint.attach(uri), place_of(file)
     commit = checkpoint.last_commit()
     positions = commit.end.positions if commit is not None else {}
     folder = checkpoint.spark_folder()

@@ -1,4 +1,8 @@
-"""`file:` URIs, read as Hadoop reads them: `#` and `?` are characters of names; only `%` and two digits are decoded."""
+"""URIs of files and of objects.
+
+`file:` URIs are read as Hadoop reads them: `#` and `?` are characters of names; only `%` and two digits are decoded. What
+follows `s3://BUCKET/` is an object's key as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,12 @@ import re
 # Bytes of a name in UTF-8, as a URI writes them.
 ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
+BUCKET_SCHEME = "s3://"
 _FILE_URI = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
+
+
+def is_in_bucket(path: str) -> bool:
+    return path.startswith(BUCKET_SCHEME)
 
 
 def encoded_path(uri: str) -> str | None:

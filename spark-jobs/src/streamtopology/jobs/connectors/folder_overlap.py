@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, local_path, local_pattern
+from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME, is_in_bucket
+from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, local_path, pattern_of_place
 from streamtopology.jobs.connectors.sources.files.listing import linked_folders, places_at
 from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, topics_of
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part, has_pattern, name_pattern, paths_of
 from streamtopology.topology import Doubt, Problem, Sink, Source, Topology
 
 _SERVERS = "kafka.bootstrap.servers"
-_BUCKETS = "s3://"
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,11 @@ class _Folder:
 
     @staticmethod
     def all_of(path: str) -> Iterator[_Folder]:
-        for pattern in paths_of(local_pattern(path)):
+        for pattern in paths_of(pattern_of_place(path)):
             fixed = fixed_part(pattern)
+            if is_in_bucket(pattern):
+                yield _Folder(_parts(fixed), _parts(pattern)[len(_parts(fixed)) :], False)
+                continue
             real = Path(os.path.realpath(fixed))
             rest = Path(pattern).parts[len(Path(fixed).parts) :]
             found = list(places_at(pattern))
@@ -159,8 +162,8 @@ def _sink_parts(sink: Sink) -> tuple[str, ...]:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    if path.startswith(_BUCKETS):
-        return (_BUCKETS, *filter(None, path.removeprefix(_BUCKETS).split("/")))
+    if is_in_bucket(path):
+        return (BUCKET_SCHEME, *filter(None, path.removeprefix(BUCKET_SCHEME).split("/")))
     return Path(os.path.realpath(local_path(path))).parts
 
 

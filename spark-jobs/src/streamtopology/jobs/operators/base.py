@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamtopology.contract.errors import InvalidInput, StreamTopologyError
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.lazy import LazyModule
+from streamtopology.jobs.operators.behind import UNBOUNDED, Behind
 from streamtopology.jobs.operators.options import (
     NONE_RENAMED,
     MissingOption,
@@ -29,7 +30,7 @@ from streamtopology.jobs.operators.options import (
     key_schema,
     seconds_of,
 )
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, StateSchema
+from streamtopology.jobs.state import LAST_WRITTEN, Field, KeyedState, KeyedStateSchema, StateSchema
 
 if TYPE_CHECKING:
     from streamtopology.jobs.operators import declared_cost, kernels
@@ -40,7 +41,7 @@ else:
 # Rows that an operator emits, of its schema `output`; None for none.
 Output: TypeAlias = pa.RecordBatch | pa.Table | None
 
-COMMON_OPTIONS = ("costPerTuple",)
+COMMON_OPTIONS = ("costPerTuple", "ttl")
 # The most CPU that can be declared for one tuple: the loop turns of a whole batch are a number of 64 bits.
 MOST_COST_SECONDS = 3600.0
 
@@ -223,7 +224,10 @@ class Operator(metaclass=_Checking):
     combinable: ClassVar[bool] = False
     # True: late rows, whose window is closed, are left out.
     drops_late_rows: ClassVar[bool] = False
-    # True: emitted rows have event times behind the watermark, so an operator that leaves out late rows cannot follow.
+    # True: the option `ttl` is the operator's own; else keys are forgotten for it.
+    forgets_by_itself: ClassVar[bool] = False
+    # True: emitted rows have event times of before the watermark. An operator that leaves out late rows cannot follow, unless
+    # `behind` is overridden and says how long before.
     emits_behind_watermark: ClassVar[bool] = False
     # The schema of the state, set by `prepare`; None for an operator without state.
     state: StateSchema | None = None
@@ -240,6 +244,8 @@ class Operator(metaclass=_Checking):
         self.cost_per_tuple = seconds_of(cost, "costPerTuple")
         if self.cost_per_tuple > MOST_COST_SECONDS:
             raise OptionError(f"option 'costPerTuple' is {cost!r}; allowed: at most an hour, 1h", about="costPerTuple")
+        # Seconds of processing time after which a key whose state nothing has written is forgotten; None: never.
+        self.ttl = None if options.get("ttl") is None else seconds_of(options["ttl"], "ttl")
         self.iterations_per_second = 0.0
         self.batch = BatchInfo(-1)
         self.late_rows = 0
@@ -254,6 +260,22 @@ class Operator(metaclass=_Checking):
     def leaves_out_late(cls, options: Mapping[str, Any]) -> bool:
         """True if late rows are left out under these options, those of the manifest."""
         return cls.drops_late_rows
+
+    @classmethod
+    def event_time(cls, options: Mapping[str, Any], input: str) -> str | None:
+        """The column by which tuples of an input are late under these options, those of the manifest; None: not known."""
+        time = options.get("time")
+        found = time.get(input) if isinstance(time, Mapping) else time
+        return found if isinstance(found, str) else None
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """How far emitted rows are behind the watermark under these options, those of the manifest.
+
+        given: what is so of the tuples of all inputs. own: the seconds by which the batches of this operator have an earlier
+        watermark therefore.
+        """
+        return Behind(others=UNBOUNDED) if cls.emits_behind_watermark else given
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         """Check columns, set `self.state` and `self.output`, and return the schema of emitted rows (None: emits none).
@@ -303,7 +325,8 @@ class Operator(metaclass=_Checking):
 
         Override it where the fields are not what users of the operator know.
         """
-        fields = [(field.name, state.read(field.name, slots)) for field in state.schema.fields]
+        shown = [field.name for field in state.schema.fields if field.name != LAST_WRITTEN]
+        fields = [(name, state.read(name, slots)) for name in shown]
         names = [*state.schema.key_types.names, *(name for name, _ in fields)]
         return pa.RecordBatch.from_arrays([*state.keys(slots), *(array for _, array in fields)], names=names)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamtopology.jobs.operators import own_classes
 from streamtopology.jobs.operators.base import Operator, OperatorError
 from streamtopology.jobs.operators.casting import plain_type
+from streamtopology.jobs.operators.idle_keys import with_time_of_writing
 from streamtopology.jobs.operators.own_classes import check_fields, check_output, refuse_async
 from streamtopology.jobs.users_code.ending import is_interrupt
 from streamtopology.jobs.users_code.line import users_line
@@ -39,6 +40,8 @@ def prepare(
         refuse_async(operator)
         check_fields(operator)
         output = operator.prepare(inputs, key)
+    if operator.ttl is not None and not operator.forgets_by_itself:
+        operator.state = with_time_of_writing(operator)
     if _is_of_the_project(type(operator)):
         return output
     check_output(operator, output)

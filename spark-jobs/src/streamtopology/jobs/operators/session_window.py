@@ -13,10 +13,12 @@ from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.aggregate import NANS, parse_calls
 from streamtopology.jobs.operators.base import BatchInfo, Output, Rows
+from streamtopology.jobs.operators.behind import UNBOUNDED, Behind
 from streamtopology.jobs.operators.groups import Groups
 from streamtopology.jobs.operators.options import MissingOption, OptionError, one_of, require_column
 from streamtopology.jobs.operators.timed_aggregate import CLOSES, TimedAggregate
 from streamtopology.jobs.operators.windows import (
+    COUNTED_SECONDS,
     LONGEST_DAYS,
     closed_micros,
     duration_micros,
@@ -74,6 +76,11 @@ class SessionWindow(TimedAggregate):
             raise OptionError("option 'gap' is for all tuples, and 'gapColumn' for each its own; leave one out", about="gap")
         self.gap = None if gap is None else duration_micros(gap, "gap")
         self.gap_column = gapColumn or ""
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """A session may be as long as it likes: only its end is near."""
+        return Behind({cls.bounds[1]: own + COUNTED_SECONDS}, UNBOUNDED)
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         if self.gap is None:

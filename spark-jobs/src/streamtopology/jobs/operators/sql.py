@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,11 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.operators.base import Operator, Output, Rows
+from streamtopology.jobs.operators.behind import Behind
 from streamtopology.jobs.operators.options import OptionError, expressions_of
+
+# A column as it is, or under another name.
+_COLUMN = re.compile(r"\s*(?P<name>\w+)(\s+AS\s+(?P<other>\w+))?\s*", re.IGNORECASE)
 
 
 class _Expressions(Operator):
@@ -35,6 +40,12 @@ class Map(_Expressions):
     def __init__(self, select: list[str], where: str | None = None, **common: Any) -> None:
         super().__init__(**common)
         self._select, self._where = expressions_of(select, "select"), where
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """Of what is computed nothing is known but of what."""
+        plain = filter(None, map(_COLUMN.fullmatch, expressions_of(options["select"], "select")))
+        return given.renamed({match["other"] or match["name"]: match["name"] for match in plain})
 
 
 class Filter(_Expressions):

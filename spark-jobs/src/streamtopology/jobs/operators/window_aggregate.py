@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from streamtopology.jobs.operators.aggregate import NANS, parse_calls
 from streamtopology.jobs.operators.base import BatchInfo, Output, Rows
+from streamtopology.jobs.operators.behind import UNBOUNDED, Behind
 from streamtopology.jobs.operators.groups import Groups
-from streamtopology.jobs.operators.options import MissingOption, OptionError, one_of
+from streamtopology.jobs.operators.options import MissingOption, OptionError, one_of, seconds_of
 from streamtopology.jobs.operators.timed_aggregate import CLOSES, TimedAggregate
 from streamtopology.jobs.operators.windows import (
+    COUNTED_SECONDS,
     EVERYTHING_CLOSED,
     ClosingColumn,
     Windows,
@@ -63,6 +65,21 @@ class WindowAggregate(TimedAggregate):
         self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.closing = _closing(time, size, slide, closes)
         self.time = time or ""
+
+    @classmethod
+    def event_time(cls, options: Mapping[str, Any], input: str) -> str | None:
+        return options["closes"] if options.get("closes") is not None else super().event_time(options, input)
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """What is over in a batch was not in the one before; with `allowedLateness` it may have been for so long."""
+        if options.get("emit") == "all":
+            return Behind(others=UNBOUNDED)
+        over = own + seconds_of(options.get("allowedLateness", 0), "allowedLateness")
+        if options.get("closes") is not None:
+            return Behind({options["closes"]: over + COUNTED_SECONDS}, UNBOUNDED)
+        start, end = cls.bounds
+        return Behind({end: over, start: over + seconds_of(options["size"], "size")}, UNBOUNDED)
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         group = self.groups.schema(inputs, key, self.renamed_keys)

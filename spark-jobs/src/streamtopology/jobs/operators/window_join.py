@@ -1,4 +1,4 @@
-"""window-join: tuples of two or more inputs with the same key that are near each other in event time."""
+"""window-join: tuples of two or more inputs with the same key, near each other in event time or whenever they come."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pyarrow as pa
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.operators.base import BatchInfo, Operator, Output, Rows
-from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column
+from streamtopology.jobs.operators.behind import UNBOUNDED, Behind
+from streamtopology.jobs.operators.options import OptionError, expressions_of, key_schema, require_column, seconds_of
 from streamtopology.jobs.operators.windows import (
+    COUNTED_SECONDS,
     EVERYTHING_CLOSED,
     Windows,
     check_time_column,
@@ -32,6 +34,8 @@ _MILLISECOND = 1000
 class WindowJoin(Operator):
     """Join of all inputs on the key: tuples in one tumbling window of `size`, or `within` a time of each other.
 
+    Without `time`, all tuples of a key: each is kept for `ttl` after it came, in processing time, else for ever.
+
     `time`: the event-time column, or {input: column}. `within`: a distance, or of two inputs [from, to]: the second's time
     minus the first's. `where`: a SQL condition on the tuples, `select`: the SQL columns of the result, both naming columns as
     input.column; without `select`: the key, then input_column for all others. Every combination is emitted exactly once, in
@@ -41,10 +45,11 @@ class WindowJoin(Operator):
     """
 
     drops_late_rows = True
+    forgets_by_itself = True
 
     def __init__(
         self,
-        time: str | Mapping[str, str],
+        time: str | Mapping[str, str] | None = None,
         size: str | float | None = None,
         within: str | float | list[str | float] | None = None,
         outer: list[str] | None = None,
@@ -55,7 +60,13 @@ class WindowJoin(Operator):
     ) -> None:
         super().__init__(**common)
         self.time = time
-        if (size is None) == (within is None):
+        if time is None:
+            _refuse_without_time(size=size, within=within, outer=outer, allowedLateness=allowedLateness)
+        elif self.ttl is not None:
+            raise OptionError(
+                "option 'ttl' is for a join without 'time'; with it, the watermark says what is kept", about="ttl"
+            )
+        elif (size is None) == (within is None):
             raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
         self.size = None if size is None else duration_micros(size, "size")
         self.within = None if within is None else _distances(within)
@@ -67,6 +78,21 @@ class WindowJoin(Operator):
         self.where = where
         self._arrived: dict[str, list[pa.RecordBatch]] = {}
 
+    @classmethod
+    def leaves_out_late(cls, options: Mapping[str, Any]) -> bool:
+        return options.get("time") is not None
+
+    @classmethod
+    def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
+        """A tuple waits for those that it may meet; where it may be alone, until the watermark says so."""
+        if options.get("time") is None:
+            return Behind(others=UNBOUNDED)
+        wait = given.of(None) + seconds_of(options.get("allowedLateness", 0), "allowedLateness")
+        if options.get("within") is None:
+            return Behind(others=wait + seconds_of(options["size"], "size"))
+        reach = max(map(abs, _distances(options["within"]))) / 1e6
+        return Behind(others=wait + reach + (COUNTED_SECONDS if options.get("outer") else 0))
+
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         if len(inputs) < 2:
             raise OptionError(
@@ -75,7 +101,7 @@ class WindowJoin(Operator):
             )
         self._check_pair(inputs)
         _refuse_own_names(inputs)
-        self._times = {alias: self._time_column(inputs, alias) for alias in inputs}
+        self._times = {} if self.time is None else {alias: self._time_column(inputs, alias) for alias in inputs}
         keys = key_schema(inputs, key, self.renamed_keys)
         own = {alias: self.renamed_keys.get(alias, key) for alias in inputs}
         self._kept = {alias: _kept_schema(schema, keys, own[alias]) for alias, schema in inputs.items()}
@@ -106,8 +132,11 @@ class WindowJoin(Operator):
     def process(self, rows: Rows, state: RowState) -> Output:
         if rows.keys is None:
             raise ValueError("window-join needs the rows' keys")
-        places, times = on_time(rows.column(self._times[rows.input]), self._first_open())
-        kept = self.leave_out_late(rows, places)
+        if self.time is None:
+            kept, times = rows, np.full(len(rows), self._now)
+        else:
+            places, times = on_time(rows.column(self._times[rows.input]), self._first_open())
+            kept = self.leave_out_late(rows, places)
         assert kept.keys is not None
         windows = times if self.size is None else times // self.size
         schema = self._kept[rows.input]
@@ -138,7 +167,11 @@ class WindowJoin(Operator):
         return Windows(self.size, self.size).first_open(closed)
 
     def _expire(self, batch: BatchInfo, state: RowState) -> None:
-        """Forget tuples that no tuple in time can meet."""
+        """Forget tuples that no tuple in time can meet, or whose `ttl` is over."""
+        if self.time is None:
+            if self.ttl is not None:
+                state.expire(self._now * 1e-6 - self.ttl)
+            return
         until = watermark_micros(batch)
         if until is None:
             return
@@ -148,6 +181,11 @@ class WindowJoin(Operator):
         until -= self.lateness
         needed_from = until // self.size * self.size if self.size is not None else until - self._longest_wait
         state.expire((needed_from - 0.5) * 1e-6)  # half a microsecond earlier: seconds are rounded, no tuple lies between
+
+    @property
+    def _now(self) -> int:
+        """The batch's processing time, microseconds since 1970."""
+        return round((self.batch.now or 0) * 1e6)
 
     @property
     def _longest_wait(self) -> int:
@@ -222,6 +260,14 @@ class WindowJoin(Operator):
         if self.where is not None:
             conditions.append(f"({self.where}\n)")
         return " AND ".join(conditions)
+
+
+def _refuse_without_time(**given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise OptionError(
+                f"option {name!r} counts event time, and the option 'time' that names its column is missing", about=name
+            )
 
 
 def _distances(value: Any) -> tuple[int, int]:

@@ -52,6 +52,10 @@ def watermark_micros(batch: BatchInfo) -> int | None:
     return None if batch.watermark is None else round(batch.watermark * 1e6)
 
 
+# Spark counts watermarks in whole milliseconds: what is over may have been so for nearly one.
+COUNTED_SECONDS = 0.001
+
+
 def in_whole_milliseconds(watermark: int | None) -> int | None:
     """The watermark (microseconds) as Spark counts it."""
     return watermark if watermark in (None, EVERYTHING_CLOSED) else watermark // 1000 * 1000
@@ -64,10 +68,8 @@ def closed_micros(batch: BatchInfo, lateness: int) -> int | None:
     """
     if batch.closed_until is None:
         return None
-    closed = round(batch.closed_until * 1e6)
-    if batch.forgotten_until is None:
-        return closed - lateness
-    return max(closed - lateness, min(closed, round(batch.forgotten_until * 1e6)))
+    closed = round(batch.closed_until * 1e6) - lateness
+    return closed if batch.forgotten_until is None else max(closed, round(batch.forgotten_until * 1e6))
 
 
 def on_time(column: pa.Array, first_open: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -15,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamtopology.contract.reasons import PARTIAL
-from streamtopology.jobs.operators import BUILTINS, LoadError, load, preparing
+from streamtopology.jobs.operators import BUILTINS, load, preparing
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
+from streamtopology.jobs.plan.behind_watermark import behind_watermark
 from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
 from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
 from streamtopology.jobs.state import StateSchema
@@ -47,7 +48,7 @@ class Node:
     """One operator as it runs. `make()` gives a fresh, prepared operator for one instance.
 
     is_poured: routers may send tuples to other instances than their key's home. These gather parts of its state in the batch,
-    which the home takes in with the next one.
+    which the home takes in with the next one. behind_seconds: how much earlier its watermark is than the topology's.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Node:
     state: StateSchema | None
     make: Callable[[], Operator]
     is_poured: bool = False
+    behind_seconds: float = 0.0
 
     @property
     def is_built_in(self) -> bool:
@@ -133,14 +135,13 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
     """
     schemas: dict[str, pa.Schema] = dict(sources)
     levels = dict.fromkeys(sources, 0)
-    windows_before: dict[str, str] = {}  # operator -> the window-aggregate whose rows it passes on
+    behind = behind_watermark(topology, base_dir)
     silent: set[str] = set()
     nodes: list[Node] = []
-    problems: list[Problem] = []
+    problems = list(behind.problems)
     pouring = poured(topology.operators)
     for operator in topology.operators:
         problems += _silent_inputs(operator, silent)
-        problems += _windows_of_windows(operator, base_dir, windows_before)
         made: list[Node] = []
         failure: list[Problem] = []
         if all(given.source in schemas for given in operator.inputs):
@@ -160,7 +161,9 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
                 schemas[node.name] = node.output
             else:
                 silent.add(node.name)
-        nodes.extend(replace(node, is_poured=node.name in pouring) for node in made)
+        nodes.extend(
+            replace(node, is_poured=node.name in pouring, behind_seconds=behind.seconds[operator.name]) for node in made
+        )
     dag = Dag(tuple(nodes), dict(sources))
     problems += _uncountable_pairs(topology, dag)
     if problems:
@@ -214,25 +217,6 @@ def _uncountable_pairs(topology: Topology, dag: Dag) -> list[Problem]:
                 )
                 problems.append(Problem(f"{operator.path}.parallelism", sentence))
     return problems
-
-
-def _windows_of_windows(operator: OperatorSpec, base_dir: Path, windows_before: dict[str, str]) -> list[Problem]:
-    """Refuse windows over windows: one watermark serves all levels, and all that a closed window emits is behind it."""
-    try:
-        cls = load(operator.run, base_dir)
-    except LoadError:
-        return []  # the operator has a problem of its own
-    before = next((windows_before[given.source] for given in operator.inputs if given.source in windows_before), None)
-    if before is not None or cls.emits_behind_watermark:
-        windows_before[operator.name] = before or operator.name
-    if before is None or not cls.leaves_out_late(operator.options):
-        return []
-    sentence = (
-        f"operator {operator.name!r}: it would leave out every row as late, because {before!r} emits a window only when the "
-        f"watermark has passed it. Read the input of {before!r} instead, or write its results to a sink that another "
-        "topology reads"
-    )
-    return [Problem(f"{operator.path}.inputs", sentence)]
 
 
 def _nodes_of(

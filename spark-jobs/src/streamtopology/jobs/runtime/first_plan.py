@@ -56,7 +56,7 @@ def first_plan(
     forgotten = forgotten_state(last, dag)
     refuse_forgetting(forgotten, topology, checkpoint.uri)
     refuse_other_sources(before.topology, topology, last)
-    late_until = forgotten_until(before, topology, closed_until(last, checkpoint.batch_records(last.batch)))
+    late_until = forgotten_until(before, topology, base_dir, closed_until(last, checkpoint.batch_records(last.batch)))
     for notice in (
         *notices(forgotten, before, dag, last.batch + 1),
         *returns(before.topology, topology, last),

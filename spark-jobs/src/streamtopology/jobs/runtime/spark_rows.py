@@ -43,7 +43,7 @@ class _NotRead(Exception):
 class SparkRows:
     """Spark's query over `frames`, by source; it logs to the folder `log`. `awake` is called when there is something new.
 
-    `clock`: epoch seconds, of a clock that is never set.
+    Frames that are no streams come whole with the first batch. `clock`: epoch seconds, of a clock that is never set.
     """
 
     def __init__(
@@ -55,7 +55,10 @@ class SparkRows:
         awake: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        self._frame = next(iter(frames.values())) if len(frames) == 1 else spark_native.tagged_union(frames)
+        streams = {source: frame for source, frame in frames.items() if frame.isStreaming}
+        tables = {source: frame for source, frame in frames.items() if not frame.isStreaming}
+        self._frame = next(iter(frames.values())) if len(frames) == 1 else spark_native.tagged_union(streams)
+        self._of_first_batch = spark_native.tagged_union(tables) if tables else None
         self._name = name
         self._log = log
         self._offsets = SparkOffsets(log)
@@ -157,6 +160,8 @@ class SparkRows:
     def _batch(self, frame: DataFrame, number: int) -> None:
         """Hand a batch over, and wait until it is done; Spark calls this, and counts the batch as done unless it raises."""
         poll = self._poll(number)
+        if number == 0 and self._of_first_batch is not None:
+            frame = frame.unionByName(self._of_first_batch, allowMissingColumns=True)
         with self._changed:
             self._waiting = SparkBatch(number, frame, poll)
             self._awake()

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStream
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.files.survey import nothing_to_read
@@ -41,6 +42,7 @@ QUERY_NAME = "streamtopology "
 _LOOK_SECONDS = 0.2  # between two looks at what is due, and at Spark's query
 # Between two questions to the sources where the trigger has no interval, after a batch and after a while without one.
 _POLL_SECONDS, _QUIET_POLL_SECONDS = 0.02, 0.1
+_QUIET_BUCKET_SECONDS = 1.0  # each look at a bucket is charged for
 _UNREAD_SECONDS = 5.0  # between two looks at what is unread: a large folder takes time to list
 
 
@@ -90,6 +92,8 @@ class TopologyQuery:
             self._spark = SparkRows(frames, name, log, self._trigger, self._wake.set, self._now)
         described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
         self._described = described
+        is_charged = any(is_in_bucket(spec.options.get("path", "")) for spec in described)
+        self._quiet_seconds = _QUIET_BUCKET_SECONDS if is_charged else _QUIET_POLL_SECONDS
         files = folder.path / "files"
         stream = DescriptorStream(described, files) if described else None
         # Of its own, as many files take long to list: batches do not wait for it.
@@ -248,7 +252,7 @@ class TopologyQuery:
         interval = self._trigger.interval_seconds
         if interval and not self._available_now:
             return now + interval - now % interval
-        self._pause = min(2 * self._pause, _QUIET_POLL_SECONDS) if self._holds_nothing else _POLL_SECONDS
+        self._pause = min(2 * self._pause, self._quiet_seconds) if self._holds_nothing else _POLL_SECONDS
         asked = time.monotonic()
         return asked + max(self._pause, asked - now)
 
@@ -338,8 +342,14 @@ def unread_text(unread: Mapping[str, str]) -> str:
 
 
 def source_frames(spark: SparkSession, topology: Topology, base_dir: Path) -> dict[str, DataFrame]:
-    """Return the frames of the sources that Spark reads itself."""
-    return {s.name: spark_native.load(spark, s, base_dir=base_dir) for s in topology.sources if not s.reads_descriptors}
+    """Return the frames of the sources that Spark reads itself. Raises SourceError if none of them is a stream."""
+    frames = {s.name: spark_native.load(spark, s, base_dir=base_dir) for s in topology.sources if not s.reads_descriptors}
+    if frames and not any(frame.isStreaming for frame in frames.values()):
+        raise SourceError(
+            f"source {next(iter(frames))!r}: its frame is no stream. One that is none is read once, with the first rows of a "
+            "stream that Spark reads, and there is none; begin it with spark.readStream"
+        )
+    return frames
 
 
 def spark_schemas(topology: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.Schema]:

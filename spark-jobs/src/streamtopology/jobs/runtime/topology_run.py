@@ -355,6 +355,7 @@ def open_windows(commit: CommitRecord, topology: Topology, base_dir: Path) -> di
     """Return, by operator with windows, the keys in windows that `commit` leaves open; operators without any are left out."""
     found: dict[str, int] = {}
     for operator in topology.operators:
-        if load_operator(operator.run, base_dir).drops_late_rows:
+        cls = load_operator(operator.run, base_dir)
+        if cls.drops_late_rows and cls.leaves_out_late(operator.options):
             found[operator.name] = sum(held.keys for held in commit.state.get(operator.name, {}).values())
     return {name: keys for name, keys in found.items() if keys}

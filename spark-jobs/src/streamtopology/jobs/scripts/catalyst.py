@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from py4j.java_gateway import is_instance_of
@@ -14,6 +15,8 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
+
+from streamtopology.jobs.operators.processors.broadcasts import BroadcastValue, broadcast_values
 
 # A node of a plan, or an expression in it.
 Node = Any
@@ -224,9 +227,18 @@ def seconds_of(interval: Node) -> float | None:
 
 
 def python_function(spark: SparkSession, function: Node) -> Any:
-    """The function behind an expression `PythonUDF`, as the script gave it. Raises whatever unpickling does."""
-    command = function.func().command().toArray(_jvm(spark).scala.reflect.ClassTag.Byte())
-    return cloudpickle.loads(bytes(command))[0]
+    """The function behind an expression `PythonUDF`, as the script gave it, its broadcast variables as their values.
+
+    Raises whatever unpickling does.
+    """
+    sent = function.func()
+    held = {each.id(): BroadcastValue.read(Path(each.value().path())) for each in sent.broadcastVars()}
+    command = bytes(sent.command().toArray(_jvm(spark).scala.reflect.ClassTag.Byte()))
+    with broadcast_values(held):
+        loaded = cloudpickle.loads(command)
+        if isinstance(loaded, BroadcastValue):  # so Spark sends what is large
+            loaded = cloudpickle.loads(loaded.value)
+    return loaded[0]
 
 
 def fields_of(kind: Any) -> StructType:

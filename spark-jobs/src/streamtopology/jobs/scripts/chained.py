@@ -1,4 +1,4 @@
-"""groupBy().agg() on dropDuplicates() of a script: what stands between the two is computed below both.
+"""A stateful operator on dropDuplicates() of a script: what stands between the two is computed below both.
 
 A row that a filter there leaves out is among those that are compared, so the filter is an operator between the two, of a column
 that says whether it passes.
@@ -27,7 +27,7 @@ _REMEDIES = {
 
 
 def chain_of(node: Node, between: Sequence[Node], spark: SparkSession) -> Chain:
-    """The chain of a node `Deduplicate` or `DeduplicateWithinWatermark`, and of those between it and an aggregate.
+    """The chain of a node `Deduplicate` or `DeduplicateWithinWatermark`, and of those between it and another stateful one.
 
     between: the uppermost first. Raises NotCut.
     """
@@ -70,7 +70,7 @@ class _Rows:
             passes = list(catalyst.elements(plan.output()))[-1]
             return _Rows(plan, [*(each for each in self.carried if not self._is_passes(each)), passes], passes)
         remedy = _REMEDIES.get(kind, "that is not taken over yet there")
-        raise NotCut(f"{kind} stands between dropDuplicates and groupBy().agg(): {remedy}")
+        raise NotCut(f"{kind} stands between dropDuplicates and the operator on it: {remedy}")
 
     def _is_passes(self, attribute: Node) -> bool:
         return self.passes is not None and catalyst.same(attribute, self.passes)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.scripts import aggregates, catalyst, chained, duplicates, joins, processors
 from streamtopology.jobs.scripts.catalyst import Node
-from streamtopology.jobs.scripts.parts import Cut, NotCut
+from streamtopology.jobs.scripts.parts import Chain, Cut, NotCut, Part
 
 # Nodes that keep state between batches, and what people call them.
 _STATEFUL = {
@@ -29,6 +29,7 @@ _STATEFUL = {
 }
 _JOIN = "a join of two streams"
 _GROUPED = ("Aggregate", "Distinct")
+_ON_OTHERS = (*_GROUPED, "TransformWithStateInPySpark", "FlatMapGroupsInPandasWithState")
 _WITHOUT_DUPLICATES = ("Deduplicate", "DeduplicateWithinWatermark")
 # Nodes above the cut that do the same with each batch's rows as with the stream.
 _ROW_BY_ROW = {
@@ -54,32 +55,38 @@ def cut(frame: DataFrame, output_mode: str) -> Cut:
     names = [_STATEFUL.get(catalyst.kind(each), _JOIN) for each, _ in found]
     if below and not _is_chain([catalyst.kind(each) for each, _ in found]):
         raise NotCut(
-            f"{names[0]} stands on {names[-1]}; of two stateful operators only groupBy().agg() on dropDuplicates is taken over"
+            f"{names[0]} stands on {names[-1]}; of two stateful operators those are taken over of which the lower one is "
+            "dropDuplicates, and the upper one groupBy().agg(), transformWithState or applyInPandasWithState"
         )
     for parent, _ in path:
         if catalyst.kind(parent) not in above:
             raise NotCut(f"{catalyst.kind(parent)} stands on its stateful operator, and would see one batch at a time")
     spark = frame.sparkSession
-    if catalyst.kind(node) == "TransformWithStateInPySpark":
-        return Cut(processors.part_of(node, spark), tuple(path))
-    if catalyst.kind(node) == "FlatMapGroupsInPandasWithState":
-        return Cut(processors.part_of_groups(node, spark), tuple(path))
-    if catalyst.kind(node) in _GROUPED:
-        if catalyst.kind(node) == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
+    between = [parent for _, whole in below for parent, _ in whole[len(path) + 1 :]]
+    chain = chained.chain_of(below[0][0], between, spark) if below else None
+    return Cut(_part_of(node, spark, output_mode, chain), tuple(path))
+
+
+def _part_of(node: Node, spark: SparkSession, output_mode: str, chain: Chain | None) -> Part:
+    kind = catalyst.kind(node)
+    if kind == "TransformWithStateInPySpark":
+        return processors.part_of(node, spark, chain)
+    if kind == "FlatMapGroupsInPandasWithState":
+        return processors.part_of_groups(node, spark, chain)
+    if kind in _GROUPED:
+        if kind == "Distinct":  # SELECT DISTINCT of SQL, which Spark turns into an aggregate
             node = catalyst.grouped(spark, node.child())
-        between = [parent for _, whole in below for parent, _ in whole[len(path) + 1 :]]
-        chain = chained.chain_of(below[0][0], between, spark) if below else None
-        return Cut(aggregates.part_of(node, spark, output_mode, chain), tuple(path))
-    if catalyst.kind(node) in _WITHOUT_DUPLICATES:
-        return Cut(duplicates.part_of(node, spark), tuple(path))
-    if catalyst.kind(node) == "Join":
-        return Cut(joins.part_of(node, spark), tuple(path))
-    raise NotCut(f"{names[0]} is not taken over yet")
+        return aggregates.part_of(node, spark, output_mode, chain)
+    if kind in _WITHOUT_DUPLICATES:
+        return duplicates.part_of(node, spark)
+    if kind == "Join":
+        return joins.part_of(node, spark)
+    raise NotCut(f"{_STATEFUL[kind]} is not taken over yet")
 
 
 def _is_chain(kinds: list[str]) -> bool:
     """True for two stateful nodes, the upper one first, that become operators one behind the other."""
-    return len(kinds) == 2 and kinds[0] in _GROUPED and kinds[1] in _WITHOUT_DUPLICATES
+    return len(kinds) == 2 and kinds[0] in _ON_OTHERS and kinds[1] in _WITHOUT_DUPLICATES
 
 
 def _stateful(plan: Node) -> Iterator[tuple[Node, list[tuple[Node, int]]]]:

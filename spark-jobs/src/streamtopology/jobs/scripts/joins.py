@@ -40,16 +40,23 @@ class _Side:
     name: str
     plan: Node
     columns: list[Node]
-    watermark: Watermarked
+    watermark: Watermarked | None
 
     @staticmethod
     def of(name: str, plan: Node, spark: SparkSession) -> _Side:
         columns = list(catalyst.elements(plan.output()))
         watermark = watermark_below(plan, columns, spark)
         if watermark is None:
-            raise NotCut("a join of two streams needs withWatermark on both, and their columns among the rows")
+            return _Side(name, plan, columns, None)
         place = next(place for place, column in enumerate(columns) if catalyst.same(column, watermark.attribute))
         return _Side(name, plan, columns, replace(watermark, column=_column(place)))
+
+    @property
+    def time(self) -> Watermarked:
+        """Raises NotCut."""
+        if self.watermark is None:
+            raise NotCut("a join of two streams by time needs withWatermark on both, and their columns among the rows")
+        return self.watermark
 
     def has(self, expression: Node) -> bool:
         """True if the expression is of this side's columns alone."""
@@ -93,18 +100,14 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     if not keys:
         raise NotCut("a join of two streams needs a column of one that equals one of the other")
     kept = _KEPT[kind]
-    bounds = [bound for each in asked for bound in _bounds(each, one, other, spark)]
-    low, high = _within(bounds, is_exact=bool(kept))
     own = {side.name: [each for each in asked if side.has(each)] if kept and side.name not in kept else [] for side in sides}
-    if kept:
-        _check_outer(asked, one, other, kept, spark)
     options: dict[str, Any] = {
-        "time": {side.name: side.watermark.column for side in sides},
-        "within": [_micros(low), _micros(max(low, high))],
         "select": [
             f"{side.name}.{_column(place)} AS {side.name}_{place}" for side in sides for place in range(len(side.columns))
         ],
     }
+    if kept or any(side.watermark is not None for side in sides):  # else all rows are kept for ever, as Spark does
+        options |= _in_time(asked, one, other, kept, spark)
     if kept:
         options["outer"] = list(kept)
 
@@ -114,6 +117,16 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     inputs = tuple(RowsBelow(rows, side.watermark, side.name) for rows, side in zip(below, sides, strict=True))
     step = Step("join", "window-join", options, tuple(map(_key, range(len(keys) + bool(kept)))))
     return Part((step,), inputs, lambda rows: _stand_in(node, rows, not kept, spark))
+
+
+def _in_time(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> dict[str, Any]:
+    """The operator's options on the times of a pair. Raises NotCut."""
+    times = {side.name: side.time.column for side in (one, other)}
+    bounds = [bound for each in asked for bound in _bounds(each, one, other, spark)]
+    low, high = _within(bounds, is_exact=bool(kept))
+    if kept:
+        _check_outer(asked, one, other, kept, spark)
+    return {"time": times, "within": [_micros(low), _micros(max(low, high))]}
 
 
 def _stand_in(node: Node, rows: DataFrame, is_asked: bool, spark: SparkSession) -> Node:
@@ -204,8 +217,8 @@ def _within(bounds: Sequence[_Bound], is_exact: bool) -> tuple[int, int]:
     most = [bound.micros - (is_exact and bound.is_strict) for bound in bounds if not bound.is_least]
     if not least or not most:
         raise NotCut(
-            "a join of two streams needs bounds of the one's event time by the other's, from below and from above; without "
-            "them all rows are kept for ever"
+            "a join of two streams with withWatermark needs bounds of the one's event time by the other's, from below and from "
+            "above"
         )
     return max(least), min(most)
 
@@ -216,7 +229,7 @@ def _micros(count: int) -> str:
 
 def _are(first: Node, second: Node, one: _Side, other: _Side) -> bool:
     """True if these are the event times of the two sides."""
-    return catalyst.same(first, one.watermark.attribute) and catalyst.same(second, other.watermark.attribute)
+    return catalyst.same(first, one.time.attribute) and catalyst.same(second, other.time.attribute)
 
 
 def _shifted(expression: Node, spark: SparkSession) -> tuple[Node, float] | None:

@@ -46,7 +46,7 @@ def manifest_of(
     Raises NotCut.
     """
     operators: list[dict[str, Any]] = []
-    inputs = [given.name for given in part.inputs]
+    inputs = [_input(given, part.steps[0].key) for given in part.inputs]
     for step in part.steps:
         operator: dict[str, Any] = {"name": name_of(step.name), "inputs": inputs, "run": step.run, "with": dict(step.options)}
         if step.key:
@@ -69,6 +69,10 @@ def manifest_of(
         "checkpoint": checkpoint,
     }
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def _input(given: RowsBelow, key: tuple[str, ...]) -> str | dict[str, Any]:
+    return given.name if given.key in ((), key) else {"from": given.name, "key": list(given.key)}
 
 
 def _source(given: RowsBelow, run: str) -> dict[str, Any]:

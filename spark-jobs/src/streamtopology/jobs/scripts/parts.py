@@ -34,11 +34,12 @@ class Watermarked:
 
 @dataclass(frozen=True)
 class RowsBelow:
-    """Rows below a stateful node, which become the source `name`."""
+    """Rows below a stateful node, which become the source `name`. key: if the operator's has other names among them."""
 
     rows: DataFrame
     watermark: Watermarked | None
     name: str = "input"
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operators before an aggregate. plan: of the rows that the first one reads. columns: of those, what the operators need.
+    """Operators before another one. plan: of the rows that the first one reads. columns: of those, what the operators need.
 
-    passes: tells the rows that reach the aggregate at all.
+    passes: tells the rows that reach that one at all.
     """
 
     steps: tuple[Step, ...]
@@ -145,8 +146,12 @@ def watermark_below(plan: Node, columns: Sequence[Node], spark: SparkSession) ->
 
 def _is_time(column: Node, time: Node) -> bool:
     """True for the time that a watermark follows, also under another name: an alias keeps the mark, as `window()` does."""
-    is_renamed = catalyst.has_watermark(column) and not (catalyst.is_window(column) or catalyst.is_session(column))
-    return catalyst.same(column, time) or is_renamed
+    return catalyst.same(column, time) or is_followed(column)
+
+
+def is_followed(column: Node) -> bool:
+    """True for a time that a watermark follows. `window()` marks its windows, too, which are none."""
+    return catalyst.has_watermark(column) and not (catalyst.is_window(column) or catalyst.is_session(column))
 
 
 def _drops_no_times(node: Node, time: Node) -> bool:

@@ -5,7 +5,15 @@ from streamtopology.jobs.state.keyed import KeyedState, routing_hashes
 from streamtopology.jobs.state.merging import merged
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.rows import RowState
-from streamtopology.jobs.state.schema import Field, KeyedStateSchema, RowStateSchema, StateError, StateSchema, concatenated
+from streamtopology.jobs.state.schema import (
+    LAST_WRITTEN,
+    Field,
+    KeyedStateSchema,
+    RowStateSchema,
+    StateError,
+    StateSchema,
+    concatenated,
+)
 
 State = KeyedState | RowState
 
@@ -22,6 +30,7 @@ def new_state(schema: StateSchema) -> State:
 
 
 __all__ = [
+    "LAST_WRITTEN",
     "Field",
     "KeyedState",
     "KeyedStateSchema",

@@ -23,6 +23,8 @@ from streamtopology.jobs.state.value_types import holds_all_of, refused_part
 
 DELETED = "__deleted"
 ROUTING = "__routing"
+# A field of operators that forget keys whose state is not written any more.
+LAST_WRITTEN = "__last_written"
 # In the metadata of a column of state: what its numbers stand for.
 MEANS = "means"
 _RENAME = "give the key column another name in the source's select, or in a map"
@@ -161,7 +163,7 @@ class ArrowField(Field):
 
 
 def _check_name(name: str) -> None:
-    if name.startswith("__"):
+    if name.startswith("__") and name != LAST_WRITTEN:
         raise StateError(f"field {name!r}: names that start with two underscores are kept for the store")
 
 
@@ -230,6 +232,8 @@ class KeyedStateSchema:
 
         A key's hash is that of its columns in their order, and deltas say by hashes which keys have left.
         """
+        if LAST_WRITTEN in rows.schema.names and all(field.name != LAST_WRITTEN for field in self.fields):
+            rows = rows.drop_columns(LAST_WRITTEN)
         held = [name for name in rows.schema.names if name in self.key_types.names]
         if held != self.key_types.names and sorted(held) == sorted(self.key_types.names):
             raise self._unfit(rows)

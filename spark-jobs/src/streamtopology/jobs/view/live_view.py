@@ -1,4 +1,4 @@
-"""The live view of a run: a screen that redraws itself in a terminal, plain progress lines everywhere else.
+"""The live view of a run: a screen that redraws itself in a terminal or a notebook, plain progress lines everywhere else.
 
 The view pulls from the history a few times a second in its own thread, so that drawing never delays a batch.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
@@ -35,10 +36,11 @@ class View:
     def __init__(self, history: History, console: Console, clock: Callable[[], float], started: float | None = None) -> None:
         started = clock() if started is None else started
         self._shown: AbstractContextManager[object]
-        if console.is_terminal:
+        in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # rich draws there by an Output of them
+        if console.is_terminal or in_notebook:
             self._shown = Live(
                 console=console,
-                refresh_per_second=REFRESHES_PER_SECOND,
+                refresh_per_second=1 if in_notebook else REFRESHES_PER_SECOND,
                 get_renderable=lambda: screen(history, clock() - started, console.size),
             )
         else:

@@ -34,6 +34,7 @@ from streamtopology.jobs.operators.base import (
     SetAside,
 )
 from streamtopology.jobs.operators.ending import refused_where_tuples_are_processed
+from streamtopology.jobs.operators.idle_keys import forget_idle
 from streamtopology.jobs.operators.own_memory import unshared
 from streamtopology.jobs.operators.partials import Gathering, take_in
 from streamtopology.jobs.operators.returned import as_declared
@@ -117,7 +118,7 @@ class InstanceRun:
             rows_out=self._rows_out(emitted, operator.late),
             adopted=self.context.adopted,
             learning_report=learning_report,
-            due=operator.due,
+            due=None if operator.due is None else operator.due + self.node.behind_seconds,
             due_at=operator.due_at,
             compacted=self.context.compacted(),
             partial=None if gathered is None or self.attempt.dry else gathered.as_text(),
@@ -160,10 +161,7 @@ class InstanceRun:
         self._move_keys(state)
         operator = self.context.operator()
         flush = attempt.flush or attempt.final or attempt.number % self.node.flush_every == 0
-        forgotten = self.context.task.plan.forgotten_until.get(self.node.operator)
-        info = BatchInfo(
-            attempt.number, attempt.watermark, attempt.final, flush, attempt.closed_until, forgotten, attempt.recorded_at
-        )
+        info = self._batch_info(flush)
         self._gathering = gathering = self.context.gathering()
         with refused_where_tuples_are_processed(operator):
             operator.begin(info)
@@ -180,9 +178,21 @@ class InstanceRun:
                 seconds = tuple_seconds(operator, len(rows), time.perf_counter() - started)
                 self._timed.append((rows.keys.hashes, seconds))
         emitted.extend(self._emitted(operator, state, partial(operator.finish, info, state)))
+        if operator.ttl is not None and isinstance(state, KeyedState) and not self.node.is_partial:
+            forget_idle(state, attempt.recorded_at, operator.ttl)
         if operator.late and not attempt.dry:
             self.context.late_proof(operator.late_schema).check(operator.late)
         return operator, emitted, state
+
+    def _batch_info(self, flush: bool) -> BatchInfo:
+        """The batch as the operator sees it: its watermark is as much earlier as its tuples may be."""
+        attempt, behind = self.attempt, self.node.behind_seconds
+        watermark = None if attempt.watermark is None else attempt.watermark - behind
+        closed_until = None if attempt.closed_until is None else attempt.closed_until - behind
+        forgotten = self.context.task.plan.forgotten_until.get(self.node.operator)
+        if forgotten is not None and attempt.closed_until is not None:
+            forgotten = min(forgotten, attempt.closed_until)  # a watermark that was set back opens windows again
+        return BatchInfo(attempt.number, watermark, attempt.final, flush, closed_until, forgotten, attempt.recorded_at)
 
     def _emitted(self, operator: Operator, state: State | None, call: Callable[[], Output]) -> list[pa.RecordBatch]:
         """The rows that `call` returns, as the operator declares them, and as its sinks can write them after the commit."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
+from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SINKS, kafka_settings, set_by_us
 from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
@@ -46,7 +47,6 @@ from streamtopology.topology.parsing import BUCKET_PATTERN
 if TYPE_CHECKING:
     from streamtopology import topology
 
-BUCKET_SCHEME = "s3://"
 _DELTA, _ICEBERG, _SPARK = "delta", "iceberg", "spark"
 _TABLES: Mapping[str, type[TablePlace[Any]]] = {_DELTA: DeltaPlace, _ICEBERG: IcebergPlace}
 _PACKAGES = {_DELTA: "deltalake", _ICEBERG: "pyiceberg"}

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import unquote
 
-from streamtopology.jobs.connectors.file_uri import ENCODED, encoded_path
+from streamtopology.jobs.connectors.file_uri import ENCODED, encoded_path, is_in_bucket
 from streamtopology.jobs.connectors.sources.errors import SourceError
-from streamtopology.jobs.connectors.sources.path_patterns import literal
+from streamtopology.jobs.connectors.sources.path_patterns import literal, normal
 
 if TYPE_CHECKING:
     from streamtopology.topology import Source
@@ -46,6 +46,7 @@ DIVISIBLE = ("parquet", "kafka")
 
 
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class SourceSpec:
         """The spec of a manifest's source. It must be one that reads descriptors."""
         options = dict(source.options)
         if "path" in options:
-            options["path"] = local_pattern(options["path"])
+            options["path"] = pattern_of_place(options["path"])
         format_ = cast(Kind, source.format)
         return SourceSpec(source.name, format_, source.schema, options, tuple(source.select), source.where, topology)
 
@@ -131,17 +132,32 @@ def local_path(path: str) -> str:
     return os.path.abspath(_checked(path if encoded is None else unquote(encoded)))
 
 
-def local_pattern(path: str) -> str:
-    """`local_path` of a path that may be a pattern: names of the current folder and decoded characters are none.
+def place_of(path: str) -> str:
+    """`local_path` of a path that is in no bucket. Raises SourceError."""
+    return _checked_bucket(path) if is_in_bucket(path) else local_path(path)
+
+
+def pattern_of_place(path: str) -> str:
+    """`place_of` a path that may be a pattern: names of the current folder and decoded characters are none.
 
     The alternatives in braces may have `.` and `..` of their own: `paths_of` has each without.
     """
-    encoded = _in_uri(path)
-    decoded = path if encoded is None else ENCODED.sub(lambda found: literal(unquote(found[0])), encoded)
-    absolute = os.path.join(literal(os.getcwd()), _checked(decoded))
+    absolute = _checked_bucket(path) if is_in_bucket(path) else _absolute_pattern(path)
     braces = absolute.find("{")
     end = len(absolute) if braces < 0 else absolute.rfind("/", 0, braces)
-    return os.path.normpath(absolute[:end] or "/").rstrip("/") + absolute[end:] or "/"
+    return normal(absolute[:end] or "/").rstrip("/") + absolute[end:] or "/"
+
+
+def _absolute_pattern(path: str) -> str:
+    encoded = _in_uri(path)
+    decoded = path if encoded is None else ENCODED.sub(lambda found: literal(unquote(found[0])), encoded)
+    return os.path.join(literal(os.getcwd()), _checked(decoded, "local paths, file: URIs and s3://BUCKET/PREFIX"))
+
+
+def _checked_bucket(path: str) -> str:
+    if not _BUCKET.fullmatch(path):
+        raise SourceError(f"path {path!r}: write s3://BUCKET/PREFIX, with the bucket's name in small letters, digits, - and .")
+    return path
 
 
 def _in_uri(path: str) -> str | None:
@@ -151,9 +167,9 @@ def _in_uri(path: str) -> str | None:
         raise SourceError(f"path {error}") from error
 
 
-def _checked(path: str) -> str:
+def _checked(path: str, readable: str = "local paths and file: URIs") -> str:
     if _OTHER_URI.match(path):
-        raise SourceError(f"path {path!r}: only local paths and file: URIs can be read; mount the data or copy it")
+        raise SourceError(f"path {path!r}: only {readable} can be read; mount the data or copy it")
     if "\0" in path:
         raise SourceError(f"path {path!r} has a NUL character, which no path can have; correct it")
     return path

@@ -7,3 +7,11 @@ from streamtopology.topology.schema import SchemaError
 
 class SourceError(SchemaError):
     """A source that cannot be read as declared; the message names the source, the place and what to do."""
+
+
+class BadFileError(SourceError):
+    """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
+
+
+class BucketError(SourceError):
+    """A bucket that refuses what is asked of it, or that is away for longer than it is waited for."""

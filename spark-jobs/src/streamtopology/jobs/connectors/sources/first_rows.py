@@ -14,6 +14,7 @@ from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.formats import read_tables
 from streamtopology.jobs.connectors.sources.kafka.options import STARTING
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
+from streamtopology.jobs.connectors.sources.stored_files import for_arrow, status_of
 from streamtopology.topology import Source
 
 
@@ -51,9 +52,9 @@ def _parts(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor]:
 
 def _of_file(spec: SourceSpec, path: str, most: int) -> Iterator[Descriptor]:
     if spec.format != "parquet":
-        yield Descriptor(spec.name, spec.format, path, 0, 0, Path(path).stat().st_size, 0)
+        yield Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
         return
-    footer = pq.read_metadata(path)
+    footer = pq.read_metadata(for_arrow(path))
     for group in range(footer.num_row_groups):
         rows = min(most, footer.row_group(group).num_rows)
         yield Descriptor(spec.name, spec.format, path, group, 0, rows, rows)

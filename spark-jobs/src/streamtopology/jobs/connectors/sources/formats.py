@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import (
     Descriptor,
-    SourceError,
     SourceSpec,
     Tally,
     skip_remedy,
 )
+from streamtopology.jobs.connectors.sources.errors import BadFileError
 from streamtopology.jobs.connectors.sources.files.partitions import columns_in_file, partition_texts, with_partitions
 from streamtopology.jobs.connectors.sources.schema.conform import conform
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
+from streamtopology.jobs.connectors.sources.stored_files import FileStatus, for_arrow, status_of
 from streamtopology.jobs.connectors.sources.text.csv_rows import read_csv
 from streamtopology.jobs.connectors.sources.text.json_lines import read_json
 from streamtopology.jobs.connectors.sources.text.text_stream import TextStream, lines
@@ -32,10 +33,6 @@ _BLOCK_BYTES = 8 << 20
 _WEIGHED_ROWS = 64
 # Columns that travel with the rows, by names that no file has.
 _PLACE, _LAST_PLACE = "place of the row", "last place of the row"
-
-
-class BadFileError(SourceError):
-    """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
 
 
 # Is given each row (one at a time) that a source's select or where raises on, and why; it may raise to end the reading.
@@ -188,8 +185,7 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     place = _place(descriptor, spec)
     if descriptor.start >= descriptor.end:
         return
-    status = os.stat(descriptor.path)
-    file = _parquet_file(descriptor.path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    file = _parquet_file(descriptor.path, status_of(descriptor.path))
     if descriptor.part >= file.num_row_groups or file.metadata.row_group(descriptor.part).num_rows < descriptor.end:
         raise BadFileError(f"{place} was replaced while it was read; start again: it is read as it is now")
     if not declared.names:
@@ -232,12 +228,14 @@ def _row_bytes(file: pq.ParquetFile, names: tuple[str, ...]) -> int:
 
 
 @lru_cache(maxsize=4)
-def _parquet_file(path: str, _identity: tuple[int, ...]) -> pq.ParquetFile:
+def _parquet_file(path: str, _status: FileStatus) -> pq.ParquetFile:
     """Kept open for the file's next row group: opening and its footer cost more than a small row group.
 
-    INT96, as Spark writes a TIMESTAMP, is read in microseconds, as Spark does: nanoseconds end in the year 2262.
+    INT96, as Spark writes a TIMESTAMP, is read in microseconds, as Spark does: nanoseconds end in the year 2262. The columns of
+    an object's row group are asked for together, not each by itself.
     """
-    return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us")
+    is_far = is_in_bucket(path)
+    return pq.ParquetFile(for_arrow(path), memory_map=True, pre_buffer=is_far, coerce_int96_timestamp_unit="us")
 
 
 def _read_csv(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _tally: Tally) -> Iterator[pa.Table]:

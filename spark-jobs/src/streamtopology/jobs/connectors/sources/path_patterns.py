@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME, is_in_bucket
 from streamtopology.jobs.connectors.sources.errors import SourceError
 
 _SPECIAL = re.compile(r"([\\*?\[\]{}])")
@@ -45,7 +46,14 @@ def fixed_part(path: str) -> str:
 
 def paths_of(pattern: str) -> list[str]:
     """The alternatives of a path, each without `.`, `..` and `//`, and once. Raises SourceError as `alternatives` does."""
-    return list(dict.fromkeys(os.path.normpath(path) for path in alternatives(pattern)))
+    return list(dict.fromkeys(map(normal, alternatives(pattern))))
+
+
+def normal(path: str) -> str:
+    """A path of a folder or a bucket without `.`, `..` and `//`."""
+    if is_in_bucket(path):
+        return BUCKET_SCHEME + os.path.normpath(f"/{path.removeprefix(BUCKET_SCHEME)}").lstrip("/")
+    return os.path.normpath(path)
 
 
 def alternatives(path: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
+from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError
 from streamtopology.jobs.connectors.sources.files.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.files.listing import files_of
 from streamtopology.jobs.connectors.sources.files.partitions import (
@@ -26,7 +26,7 @@ from streamtopology.jobs.connectors.sources.files.partitions import (
     partition_texts,
 )
 from streamtopology.jobs.connectors.sources.files.survey import unread_folders, why_none
-from streamtopology.jobs.connectors.sources.formats import BadFileError, read_all
+from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.connectors.sources.schema.conform import (
     MissingColumnError,
     NullValueError,
@@ -34,6 +34,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
     conform,
 )
 from streamtopology.jobs.connectors.sources.schema.declared import needed_columns
+from streamtopology.jobs.connectors.sources.stored_files import for_arrow, status_of
 from streamtopology.jobs.connectors.sources.text.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header
 from streamtopology.jobs.connectors.sources.text.text_stream import EncodingError, TextStream, UnreadableFileError
@@ -76,6 +77,8 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
         return [Problem("options.encoding", str(error))]
     except UnreadableFileError as error:
         return [Problem("options.path", str(error))]
+    except BucketError as error:
+        return [Doubt("options.path", f"source {spec.name!r}: {error}")]
     except (OSError, BadFileError) as error:
         return [_unreadable(spec, error)]
 
@@ -88,7 +91,7 @@ def _unreadable(spec: SourceSpec, error: Exception) -> Problem:
 
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
     try:
-        found = empty_table(pq.read_schema(path))
+        found = empty_table(pq.read_schema(for_arrow(path)))
     except pa.ArrowInvalid as error:
         sentence = f"source {spec.name!r}: {path} is no readable parquet file ({error}); correct option path or the format"
         yield Problem("format", sentence)
@@ -221,8 +224,8 @@ def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
 def _whole(spec: SourceSpec, path: str) -> Descriptor:
     """The first rows of a file, all of one that is no parquet."""
     if spec.format != "parquet":
-        return Descriptor(spec.name, spec.format, path, 0, 0, os.path.getsize(path), 0)
-    footer = pq.read_metadata(path)
+        return Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
+    footer = pq.read_metadata(for_arrow(path))
     rows = footer.row_group(0).num_rows if footer.num_row_groups else 0
     return Descriptor(spec.name, spec.format, path, 0, 0, rows, rows)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SOURCES, set_by_us
 from streamtopology.jobs.connectors.sources.descriptors import (
     SourceError,
@@ -198,7 +199,7 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
 
 def _folder_problems(spec: SourceSpec) -> list[Problem]:
     path = spec.options.get("path")
-    if path is None or spec.format == "kafka" or has_pattern(path) or os.path.exists(plain(path)):
+    if path is None or spec.format == "kafka" or is_in_bucket(path) or has_pattern(path) or os.path.exists(plain(path)):
         return []
     sentence = f"folder {plain(path)} does not exist; create it or correct option path{_nearby(plain(path))}"
     return [Problem("options.path", f"source {spec.name!r}: {sentence}")]

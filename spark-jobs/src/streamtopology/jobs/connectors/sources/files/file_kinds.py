@@ -8,6 +8,7 @@ from itertools import islice
 
 from streamtopology.jobs.connectors.sources.descriptors import Kind, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern
+from streamtopology.jobs.connectors.sources.stored_files import opened
 from streamtopology.jobs.connectors.sources.text.text_stream import SUFFIXES
 from streamtopology.topology import Doubt, Problem
 
@@ -40,8 +41,8 @@ def whole_suffix_of(path: str) -> str:
 
 
 def is_parquet(path: str) -> bool:
-    """True if the file begins as parquet files do. Raises OSError."""
-    with open(path, "rb") as file:
+    """True if the file begins as parquet files do. Raises OSError and BucketError."""
+    with opened(path) as file:
         return file.read(len(_PARQUET)) == _PARQUET
 
 

@@ -1,4 +1,4 @@
-"""The files that a source's path names, by the rules of Spark's file sources.
+"""The files or objects that a source's path names, by the rules of Spark's file sources.
 
 A folder stands for the files in it and those at any depth of its partition folders (`dt=2024-01-01`), with
 `recursiveFileLookup` for those in all its folders. Names that begin with `_` or `.`, or end with `._COPYING_`, are no data
@@ -8,19 +8,22 @@ unless the path itself says them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.path_patterns import (
     fits_name,
     fixed_part,
     has_pattern,
+    literal,
     name_pattern,
     paths_of,
     plain,
 )
+from streamtopology.jobs.connectors.sources.stored_files import exists, objects_below
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,12 @@ def root_of(spec: SourceSpec) -> str:
 def list_files(spec: SourceSpec) -> list[str]:
     """The files of a source by modification time, then name, as Spark's file source orders them.
 
-    Raises SourceError if a path that is no pattern does not exist, or a folder cannot be listed.
+    Raises SourceError if a path that is no pattern does not exist, or a folder or bucket cannot be listed.
     """
     path = spec.options.get("path")
     if path is None:
         raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
-    if not has_pattern(path) and not os.path.exists(plain(path)):
+    if not is_in_bucket(path) and not has_pattern(path) and not exists(plain(path)):
         raise SourceError(f"source {spec.name!r}: folder {plain(path)} does not exist; create it or correct option path")
     try:
         found = {_spelt(file.path): file for file in files_of(spec)}
@@ -83,10 +86,9 @@ def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
     The first ones are there at once, however many there are.
     """
     wanted, is_deep = spec.options.get("pathGlobFilter", "*"), looks_everywhere(spec)
-    for place in places_of(spec):
-        for file in _files_at(place, is_deep, frozenset()):
-            if fits_name(wanted, os.path.basename(file.path)):
-                yield file
+    path = spec.options["path"]
+    found = _objects_at(path, is_deep) if is_in_bucket(path) else _files_in(places_at(path), is_deep)
+    return (file for file in found if fits_name(wanted, os.path.basename(file.path)))
 
 
 def looks_everywhere(spec: SourceSpec) -> bool:
@@ -121,6 +123,11 @@ def folders_left_out(spec: SourceSpec) -> Iterator[str]:
     """Folders in those of a source that it does not read: neither partitions nor hidden."""
     if looks_everywhere(spec):
         return
+    if is_in_bucket(path := spec.options["path"]):
+        below, read = f"{root_of(spec)}/", {file.path for file in _objects_at(path, is_deep=False)}
+        left = (file.path.removeprefix(below) for file in _objects_at(path, is_deep=True) if file.path not in read)
+        yield from dict.fromkeys(below + name.partition("/")[0] for name in left)
+        return
     for place in places_of(spec):
         if os.path.isdir(place):
             with os.scandir(place) as entries:
@@ -130,7 +137,31 @@ def folders_left_out(spec: SourceSpec) -> Iterator[str]:
 
 def files_below(folder: str) -> Iterator[FoundFile]:
     """The files in a folder and in all its folders. Raises OSError."""
-    return _files_at(folder, True, frozenset())
+    return _objects_at(literal(folder), True) if is_in_bucket(folder) else _files_at(folder, True, frozenset())
+
+
+def _files_in(places: Iterable[str], is_deep: bool) -> Iterator[FoundFile]:
+    for place in places:
+        yield from _files_at(place, is_deep, frozenset())
+
+
+def _objects_at(path: str, is_deep: bool) -> Iterator[FoundFile]:
+    """The data at a path or pattern of a bucket, whose folders are but parts of names. All objects below it are listed."""
+    for pattern in paths_of(path):
+        parts = pattern.split("/")
+        for found, status in objects_below(fixed_part(pattern)):
+            names = found.split("/")
+            below = names[len(parts) :]
+            is_inside = not any(map(is_hidden, below)) and (len(below) < 2 or is_deep or is_partition(below[0]))
+            if is_inside and len(names) >= len(parts) and all(map(_fits, parts, names)):
+                yield FoundFile(found, status.mtime_ns, status.size)
+
+
+def _fits(part: str, name: str) -> bool:
+    """True if a part of a path, which may be a pattern, fits a name that is data."""
+    if not has_pattern(part):
+        return plain(part) == name
+    return name_pattern(part).fullmatch(name) is not None and (part[0] in "._" or not is_hidden(name))
 
 
 def _places(folder: str, parts: Sequence[str]) -> Iterator[str]:
@@ -144,10 +175,9 @@ def _places(folder: str, parts: Sequence[str]) -> Iterator[str]:
         if os.path.isdir(path) if rest else os.path.exists(path):
             yield from _places(path, rest)
         return
-    pattern, says_hidden = name_pattern(first), first[0] in "._"
     with os.scandir(folder or ".") as entries:
         for entry in entries:
-            if pattern.fullmatch(entry.name) and (says_hidden or not is_hidden(entry.name)) and (not rest or entry.is_dir()):
+            if _fits(first, entry.name) and (not rest or entry.is_dir()):
                 yield from _places(os.path.join(folder, entry.name), rest)
 
 

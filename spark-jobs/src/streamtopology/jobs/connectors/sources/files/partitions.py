@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, local_path
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, place_of
 from streamtopology.jobs.connectors.sources.files.listing import is_partition, looks_everywhere
 from streamtopology.jobs.connectors.sources.path_patterns import fixed_part
 from streamtopology.jobs.connectors.sources.schema.conform import (
@@ -21,6 +21,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
     SchemaMismatchError,
     parse_timestamps,
 )
+from streamtopology.jobs.connectors.sources.stored_files import for_arrow
 from streamtopology.jobs.connectors.sources.text.text_values import decimals, integers
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -31,7 +32,7 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
     """The columns that the folders of a file give, in lower case, and their texts. A folder nearer to the file counts more."""
     if spec.format == "kafka" or "path" not in spec.options or looks_everywhere(spec):
         return {}
-    base = local_path(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
+    base = place_of(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
     below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
     pairs = [name.partition("=") for name in below if is_partition(name)]
     return {_unescaped(name).lower(): None if text == NULL else _unescaped(text) for name, _, text in pairs}
@@ -49,12 +50,16 @@ def outside_partitions(spec: SourceSpec, declared: pa.Schema, paths: Sequence[st
     for field in declared:
         inside = next((path for path, names in columns.items() if field.name.lower() in names), None)
         for path, names in columns.items() if inside is not None else ():
-            if field.name.lower() not in names and not (spec.format == "parquet" and field.name in pq.read_schema(path).names):
+            if field.name.lower() not in names and not (spec.format == "parquet" and field.name in _names_in(path)):
                 return (
                     f"source {spec.name!r}: {path} is in no folder that gives column {field.name!r}, as that of {inside} does; "
                     f"move it into one such as {field.name}=VALUE, or out of the source's folder (Spark reads no such files)"
                 )
     return None
+
+
+def _names_in(path: str) -> list[str]:
+    return pq.read_schema(for_arrow(path)).names
 
 
 def columns_in_file(wanted: pa.Schema, declared: pa.Schema, texts: dict[str, str | None]) -> pa.Schema:

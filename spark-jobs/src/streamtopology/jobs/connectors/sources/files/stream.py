@@ -1,4 +1,4 @@
-"""Folders of files as streams of descriptors.
+"""Files, in folders or in buckets, as streams of descriptors.
 
 The order in which files were handed out is kept in a file log, so that an offset (a number of files) names the same rows
 after a restart, whatever has appeared in the folder since.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import (
     DIVISIBLE,
     Descriptor,
@@ -23,10 +23,12 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     skip_remedy,
 )
+from streamtopology.jobs.connectors.sources.errors import BadFileError
 from streamtopology.jobs.connectors.sources.files.file_log import FileLog, LoggedFile
 from streamtopology.jobs.connectors.sources.files.listing import list_files, root_of
 from streamtopology.jobs.connectors.sources.files.partitions import outside_partitions
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
+from streamtopology.jobs.connectors.sources.stored_files import each_of, exists, for_arrow, opened, status_of
 
 _SAMPLE_BYTES = 65_536
 # Files that were read and are compared with what is there now: a look at each takes a while on a network's volume.
@@ -88,32 +90,25 @@ class FileStream:
         first, last = _place(start), _place(end)
         stop, root = last[0] + (last > (last[0], 0, 0)), root_of(self._spec)
         self._require(stop)
+        logged = enumerate(self._log.between(first[0], stop), first[0])
+        unread = [(number, file) for number, file in logged if _until(file, *_within(number, first)) != file]
+        found = each_of(unread, lambda each: _as_it_is(_where_it_is(each[1], root)), root)
         is_changed = False
-        for number, logged in enumerate(self._log.between(first[0], stop), first[0]):
-            file = _where_it_is(logged, root)
-            if _until(logged, *_within(number, first)) == logged:
-                continue
-            try:
-                is_replaced = _is_replaced(file)
-            except FileNotFoundError as error:
-                raise self._refusal(file.path, "is gone, and its rows are not committed yet; put it back") from error
+        for (number, _), (path, is_replaced) in zip(unread, found, strict=True):
+            if is_replaced is None:
+                raise self._refusal(path, "is gone or out of reach, and its rows are not committed yet; put it back")
             if is_replaced:
                 if first > (number, 0, 0):
-                    raise self._refusal(
-                        file.path, "was replaced after a part of its rows was committed; put the former one back"
-                    )
-                self._log.correct(number, _measure(self._spec, root, file.path))
+                    raise self._refusal(path, "was replaced after a part of its rows was committed; put the former one back")
+                self._log.correct(number, _measure(self._spec, root, path))
                 is_changed = True
         return is_changed
 
     def changed(self, start: Position) -> list[str]:
         """The files read before `start` that are other files by now, of the newest `_MOST_COMPARED`."""
-        end, found = _place(start)[0], list[str]()
-        for file in self._log.between(max(0, end - _MOST_COMPARED), end):
-            with suppress(OSError):  # gone, or out of reach: nothing new can be read there
-                if _is_replaced(file):
-                    found.append(file.path)
-        return found
+        end = _place(start)[0]
+        files = self._log.between(max(0, end - _MOST_COMPARED), end)
+        return [path for path, is_replaced in each_of(files, _as_it_is, root_of(self._spec)) if is_replaced]
 
     def _refusal(self, path: str, finding: str) -> SourceError:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
@@ -194,13 +189,11 @@ class FileStream:
             self._waiting = self._new_files()
         waiting = self._log.unknown(self._waiting)  # without those that another driver has handed out since they were listed
         root, measured, gone = root_of(self._spec), list[LoggedFile](), set[str]()
-        for path in waiting:
-            if len(measured) == self._limit:
-                break
-            try:
-                measured.append(_measure(self._spec, root, path))
-            except FileNotFoundError:  # since it was listed
-                gone.add(path)
+        while (unmeasured := waiting[len(measured) + len(gone) :]) and len(measured) != self._limit:
+            paths = unmeasured if self._limit is None else unmeasured[: self._limit - len(measured)]
+            found = list(each_of(paths, lambda path: _measured(self._spec, root, path), root))
+            measured += filter(None, found)
+            gone |= {path for path, file in zip(paths, found, strict=True) if file is None}  # since it was listed
         if measured:
             self._log.append(measured)
         self._waiting = self._log.unknown([path for path in waiting if path not in gone])
@@ -223,7 +216,7 @@ class FileStream:
         """Raises SourceError if a file that was read in another root is still there, and `path` may have new rows."""
         for former in self._log.roots() - {root}:
             twin = former + path[len(root) :]
-            if os.path.exists(twin) and _may_be_other_rows(path, twin):
+            if exists(twin) and _may_be_other_rows(path, twin):
                 raise SourceError(
                     f"source {self._spec.name!r}: {path} is byte for byte {twin}, which was read before the source's path was "
                     "changed and is still there. If it is a copy, remove the former one (or keep times when you copy: cp -p); "
@@ -232,26 +225,36 @@ class FileStream:
 
 
 def _may_be_other_rows(path: str, twin: str) -> bool:
-    """True for two files of the same bytes that were written at different times."""
-    one, other = os.stat(path), os.stat(twin)
-    if os.path.samestat(one, other) or (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns):
+    """True for two files of the same bytes that were written at different times; no copy in a bucket keeps its time."""
+    one, other = status_of(path), status_of(twin)
+    if not is_in_bucket(path) and (one.size, one.mtime_ns) == (other.size, other.mtime_ns):
         return False
-    return one.st_size == other.st_size and _mark(path, one.st_size) == _mark(twin, other.st_size)
+    return one.size == other.size and _mark(path, one.size) == _mark(twin, other.size)
 
 
 def _is_replaced(file: LoggedFile) -> bool:
     """True if another file has its name by now. Raises FileNotFoundError."""
-    status = os.stat(file.path)
-    if status.st_size != file.size:
+    status = status_of(file.path)
+    if status.size != file.size:
         return True
-    times = (status.st_mtime_ns, status.st_ctime_ns)
+    times = (status.mtime_ns, status.ctime_ns)
     return times != (file.mtime_ns, file.ctime_ns) and file.mark != _mark(file.path, file.size)
+
+
+def _as_it_is(file: LoggedFile) -> tuple[str, bool | None]:
+    """The path of a file, and whether another one has its name by now; None if it is gone or out of reach."""
+    try:
+        return file.path, _is_replaced(file)
+    except OSError:
+        return file.path, None
+    except BadFileError:  # an object that has changed since it was opened
+        return _as_it_is(file)
 
 
 def _where_it_is(file: LoggedFile, root: str) -> LoggedFile:
     """The file, in `root` if its own has moved there."""
     moved = file.below(root)
-    is_moved = file.root not in ("", root) and not os.path.exists(file.path) and os.path.exists(moved)
+    is_moved = file.root not in ("", root) and not exists(file.path) and exists(moved)
     return replace(file, path=moved, root_length=len(root)) if is_moved else file
 
 
@@ -269,18 +272,28 @@ def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
     return replace(file, parts=parts, bytes=sizes)
 
 
+def _measured(spec: SourceSpec, root: str, path: str) -> LoggedFile | None:
+    """The file; None if it is gone."""
+    try:
+        return _measure(spec, root, path)
+    except FileNotFoundError:
+        return None
+    except BadFileError:  # an object that has changed since it was opened
+        return _measured(spec, root, path)
+
+
 def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
-    status = os.stat(path)
+    status = status_of(path)
     rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
     root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
-    mark = _mark(path, status.st_size)
-    return LoggedFile(path, status.st_size, rows, sizes, root_length, status.st_mtime_ns, mark, status.st_ctime_ns)
+    mark = _mark(path, status.size)
+    return LoggedFile(path, status.size, rows, sizes, root_length, status.mtime_ns, mark, status.ctime_ns)
 
 
 def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The rows and the bytes of a parquet file's row groups."""
     try:
-        footer = pq.read_metadata(path)
+        footer = pq.read_metadata(for_arrow(path))
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowInvalid) as error:
@@ -295,7 +308,7 @@ def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int
 def _mark(path: str, size: int) -> int:
     """A checksum of pieces of the file, from its first to its last bytes; of all of it if it is small."""
     mark = 0
-    with open(path, "rb") as file:
+    with opened(path) as file:
         for number in range(_PIECES):
             file.seek(max(size - _PIECE_BYTES, 0) * number // (_PIECES - 1))
             mark = zlib.crc32(file.read(_PIECE_BYTES), mark)
@@ -304,8 +317,8 @@ def _mark(path: str, size: int) -> int:
 
 def estimate_rows(path: str) -> int:
     """Lines of the file, by the mean length of the lines in its first bytes."""
-    size = os.path.getsize(path)
-    with open(path, "rb") as file:
+    size = status_of(path).size
+    with opened(path) as file:
         sample = file.read(_SAMPLE_BYTES)
     return max(1, round(size * max(sample.count(b"\n"), 1) / len(sample))) if sample else 0
 

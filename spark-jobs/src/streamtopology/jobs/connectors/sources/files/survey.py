@@ -14,6 +14,7 @@ from streamtopology.jobs.connectors.sources.files.file_kinds import suffix_of
 from streamtopology.jobs.connectors.sources.files.listing import files_below, files_of, folders_left_out, list_files
 from streamtopology.jobs.connectors.sources.files.stream import estimate_rows
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern, plain
+from streamtopology.jobs.connectors.sources.stored_files import each_of, for_arrow
 from streamtopology.topology import Doubt, Problem
 
 _MOST_OPENED = 1000
@@ -33,12 +34,16 @@ def amount(spec: SourceSpec) -> str:
 def _rows(spec: SourceSpec, files: Sequence[str]) -> str:
     opened = files[:_MOST_OPENED]
     try:
-        counted = sum(pq.read_metadata(path).num_rows if spec.format == "parquet" else estimate_rows(path) for path in opened)
+        counted = sum(each_of(opened, lambda path: _rows_of(spec, path), spec.options["path"]))
     except (OSError, pa.ArrowInvalid):  # the run names the file when it comes to it
         return "not all of them readable"
     is_exact = spec.format == "parquet" and len(opened) == len(files)
     rows = counted if is_exact else round(counted * len(files) / max(len(opened), 1))
     return "no rows" if not files else f"{'' if is_exact else 'about '}{rows:,} row{'' if rows == 1 else 's'}"
+
+
+def _rows_of(spec: SourceSpec, path: str) -> int:
+    return pq.read_metadata(for_arrow(path)).num_rows if spec.format == "parquet" else estimate_rows(path)
 
 
 def nothing_to_read(specs: Sequence[SourceSpec], waits: bool) -> Iterator[str]:

@@ -35,10 +35,10 @@ _TAIL = re.compile(r"[.;]*( SQLSTATE: \w+)?([;,]? *[(]?line \d+,? pos \d+[)]?)?[
 
 
 def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.environ, base_dir: Path = Path()) -> DataFrame:
-    """The streaming frame of a source after its where and select. Raises SourceError with Spark's own sentence.
+    """The frame of a source after its where and select: a stream, or what a user's function makes of a table that is none.
 
-    Options have the values of `environ` in place of its variables; the sentence does not. A function of the user's is in a file
-    relative to `base_dir`, the manifest's folder.
+    Raises SourceError with Spark's own sentence. Options have the values of `environ` in place of its variables; the sentence
+    does not. A function of the user's is in a file relative to `base_dir`, the manifest's folder.
     """
     named = partial(_named, source, environ)
     if source.format == DATAFRAME:
@@ -55,8 +55,9 @@ def load(spark: SparkSession, source: Source, environ: Mapping[str, str] = os.en
     if source.select:
         with named(f"select {list(source.select)!r} is refused by Spark, whose SQL it is"):
             frame = frame.selectExpr(*source.select)
-    with named("its select or where does not go row by row, which only an operator can do"):
-        _check_row_by_row(spark, frame)
+    if frame.isStreaming:
+        with named("its select or where does not go row by row, which only an operator can do"):
+            _check_row_by_row(spark, frame)
     return frame
 
 
@@ -71,8 +72,6 @@ def _made(spark: SparkSession, source: Source, base_dir: Path) -> DataFrame:
         raise SourceError(f"source {source.name!r}: {run} fails by {why}") from error
     if not isinstance(frame, DataFrame):
         raise SourceError(f"source {source.name!r}: {run} returns {type(frame).__name__}, not a DataFrame")
-    if not frame.isStreaming:
-        raise SourceError(f"source {source.name!r}: {run} returns a frame that is no stream; begin it with spark.readStream")
     return frame
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
+from streamtopology.jobs.connectors.sources.stored_files import READ_AHEAD, opened
 
 READ_BYTES = 1 << 20
 # Bytes; Arrow counts in 32 bits.
@@ -50,10 +52,10 @@ class UnreadableFileError(SourceError):
 def open_decompressed(path: str, place: str) -> pa.NativeFile:
     """The content of a file; its `read` raises OSError for what cannot be decompressed.
 
-    Raises OSError, and UnreadableFileError, which names `place`, for a codec that is not read.
+    Raises OSError and BucketError, and UnreadableFileError, which names `place`, for a codec that is not read.
     """
     suffix = os.path.splitext(path)[1].lower()
-    with open(path, "rb") as file:
+    with opened(path) as file:
         head = file.read(16)
     said = suffix if suffix in SUFFIXES else ""
     found = next((codec for codec, begin in _CONTENTS.items() if begin.match(head)), "")
@@ -61,7 +63,8 @@ def open_decompressed(path: str, place: str) -> pa.NativeFile:
         remedy = f"end its name in {found}" if found in _CODECS else "write it with .gz, .bz2 or .zst, or as text without"
         names = f"its name says {said or 'no compression'}, its content {found or 'none that is read'}"
         raise UnreadableFileError(f"{place}: {names}; {remedy}")
-    return pa.input_stream(path, compression=_CODECS[said] if head and said else None)
+    content = opened(path, READ_AHEAD) if is_in_bucket(path) else path
+    return pa.input_stream(content, compression=_CODECS[said] if head and said else None)
 
 
 def encoding_of(spec: SourceSpec) -> str:
