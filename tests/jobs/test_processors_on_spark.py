@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -49,7 +50,9 @@ def files(folder: Path, count: int, rows: int, keys: int, seed: int) -> list[pa.
             [time if rng.random() < 0.9 else None for time in times],
         ]
         made.append(pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA))
-        pq.write_table(made[-1], folder / f"{number:03d}.parquet")
+        file = folder / f"{number:03d}.parquet"
+        pq.write_table(made[-1], file)
+        os.utime(file, (number, number))  # by which Spark orders them
     return made
 
 
