@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -28,24 +29,30 @@ Batches = dict[int, list[tuple[int, str]]]
 
 
 def files(folder: Path, count: int, rows: int, keys: int, seed: int) -> list[pa.Table]:
-    """Files of commands, some of them late. Within a file a key has one row only: Spark promises no order of rows."""
+    """Files of commands, some of them late, or just not, or without a time, which are not.
+
+    Within a file a key has one row only: Spark promises no order of rows.
+    """
     rng = random.Random(seed)
     folder.mkdir()
     made: list[pa.Table] = []
     for number in range(count):
         seconds = 10 * (number + 100)  # Spark takes what is before 1970 for late from the start
         of_keys = rng.sample(range(keys), rows)
-        times = [datetime.datetime.fromtimestamp(rng.randint(seconds - 15, seconds + 9), datetime.UTC) for _ in of_keys]
+        times_in_seconds = [rng.randint(seconds - 15, seconds + 9) + rng.choice((0, 0.0006, 0.9996)) for _ in of_keys]
+        times = [datetime.datetime.fromtimestamp(time, datetime.UTC) for time in times_in_seconds]
         timers = [(seconds + rng.randint(10, 30)) * 1000 for _ in of_keys]
         columns = [
             of_keys,
             [rng.choice(CHANGES) for _ in of_keys],
             [rng.choice("abü") for _ in of_keys],
             timers,
-            times,
+            [time if rng.random() < 0.9 else None for time in times],
         ]
         made.append(pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA))
-        pq.write_table(made[-1], folder / f"{number:03d}.parquet")
+        file = folder / f"{number:03d}.parquet"
+        pq.write_table(made[-1], file)
+        os.utime(file, (number, number))  # by which Spark orders them
     return made
 
 

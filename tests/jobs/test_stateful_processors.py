@@ -383,6 +383,20 @@ def test_values_with_parts_are_in_frames_as_spark_makes_them() -> None:
     assert saw == f"array([17, None], dtype=object); {{'x': 17}}; {{'at': Timestamp('{NAIVE}')}}"
 
 
+class Scaled(Plain):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        import pandas
+
+        for frame in rows:
+            yield pandas.DataFrame([[key[0], f"{(frame['i'] * 1_000_000)[0]} {(frame['f'] / 3)[0]}"]])
+
+
+def test_frames_count_in_64_bits_and_need_no_names_as_on_spark() -> None:
+    rows = pa.record_batch({"k": [1], "i": pa.array([5_000], pa.int32()), "f": pa.array([1.0], pa.float32())})
+    saw = Store(Scaled, schema=rows.schema, form="pandas").batch(rows)[0]["saw"]
+    assert saw == f"5000000000 {1 / 3}"
+
+
 class Passing(Plain):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
         yield from rows

@@ -606,6 +606,55 @@ def test_queries_answer_as_sparks_do(job: Job) -> None:
     assert answers["same"]
 
 
+AT_ONE_PLACE = """
+seen = []
+
+def begun(name, function):
+    return (counts().writeStream.outputMode("update").option("checkpointLocation", "checkpoint").queryName(name)
+            .foreachBatch(function).start())
+
+def stopping(frame, number):
+    frame.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Seoul")
+    seen.append(number)
+    if number == 1:
+        for query in spark.streams.active:
+            query.stop()
+
+begun("stopping", stopping).awaitTermination()
+former = begun("renamed", lambda frame, number: seen.append(number))
+former.processAllAvailable()
+latter = begun("at once", lambda frame, number: seen.append(number))
+said(seen=seen, active=[query.name for query in spark.streams.active], former=former.isActive)
+latter.stop()
+try:
+    events().select("user").writeStream.format("noop").option("checkpointLocation", "checkpoint").start()
+except Exception as error:
+    said(by_spark=str(error))
+spark.sparkContext.parallelize([(1,)]).toDF(["one"]).createOrReplaceTempView("ones")
+said(ones=spark.table("ones").count(), is_active=SparkSession.getActiveSession() is spark)
+
+other = spark.newSession()
+other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+users = other.readStream.schema("user bigint").parquet("data").groupBy("user").count().select(F.current_timezone())
+users.writeStream.format("memory").queryName("zones").outputMode("update").trigger(availableNow=True).start().awaitTermination()
+said(zones=[spark.conf.get("spark.sql.session.timeZone"), *{zone for (zone,) in other.table("zones").collect()}])
+"""
+
+
+def test_a_query_goes_on_from_its_checkpoint_whatever_its_name(job: Job) -> None:
+    """Even if another still runs there, which stops; and a function may stop the query that calls it. Spark cannot go on.
+
+    The batches of a query are in a session of their own, with the settings of the one that started it.
+    """
+    job.write(AT_ONE_PLACE)
+    ended = job.run()
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    answers = said(ended)
+    assert "it keeps no state. Spark would run this query itself, and start over" in answers.pop("by_spark")
+    assert answers.pop("zones") == ["UTC", "Asia/Tokyo"]
+    assert answers == {"seen": [0, 1, 2, 3], "active": ["at once"], "former": False, "ones": 1, "is_active": True}
+
+
 def newest(job: Job, number: int) -> datetime:
     table = pq.read_table(job.folder / "data" / f"{number}.parquet")
     return max(at for at, user in zip(table["at"].to_pylist(), table["user"].to_pylist(), strict=True) if user is not None)
@@ -649,6 +698,11 @@ class Broadcasting(Counter):
 
 named("broadcast", events().groupBy("user").transformWithState(
     statefulProcessor=Broadcasting(), outputStructType="user bigint, n bigint", outputMode="Update", timeMode="None"))
+spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")
+other = events().selectExpr("user as who", "at as then").withWatermark("then", "5 seconds")
+named("latest", timed.join(other, F.expr("user = who AND then BETWEEN at AND at + INTERVAL 1 SECOND")))
+spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+named("awake", counts(), mode="update")
 raise KeyError("the end")
 """
 
@@ -673,6 +727,8 @@ def test_a_query_that_cannot_be_cut_is_refused_by_name(job: Job) -> None:
         "once": "its trigger is once, for which Spark reads all in one batch",
         "keyed": "grouped by user, which is none of their columns",
         "broadcast": "broadcast variables, are 1.0 MB; 1 MB is taken over",
+        "latest": "spark.sql.streaming.multipleWatermarkPolicy is max",
+        "awake": "spark.sql.streaming.noDataMicroBatches.enabled is false",
     }
     for what, part in parts.items():
         assert part in answers[what], what

@@ -59,6 +59,7 @@ class RunOptions:
 
     Unless it `decides`, the run takes its epochs from outside (an operator) and only measures. `warming_up`: the text for
     people while it warms up, if there is more to say than that. `trace` gets the spans of each batch, where traces are on.
+    `owner`: the topology's name in its checkpoint, if it had another there.
     """
 
     until: Until = field(default_factory=Until)
@@ -67,6 +68,7 @@ class RunOptions:
     warming_up: str = ""
     former_checkpoint: str = ""
     trace: Emit | None = None
+    owner: str = ""
 
 
 def new_history(topology: Topology, hides_keys: bool = False) -> History:
@@ -112,7 +114,7 @@ class TopologyRun:
         schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
         self.checkpoint = begun_checkpoint(
-            topology,
+            replace(topology, name=options.owner or topology.name),
             checkpoint_uri(topology, options.work_dir),
             options.former_checkpoint,
             lambda source: plan_on(source, _unsaid),

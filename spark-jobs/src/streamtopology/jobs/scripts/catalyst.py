@@ -67,6 +67,11 @@ def options_of(plan: Node, source: str) -> list[str]:
     return [name for node in found for name in node.extraOptions().asCaseSensitiveMap().keySet()]
 
 
+def clone_of(spark: SparkSession) -> SparkSession:
+    """A session with the settings, views and functions of another, as of now: each query of Spark has its own."""
+    return SparkSession(spark.sparkContext, cast(Any, spark)._jsparkSession.cloneSession())
+
+
 def frame_of(spark: SparkSession, plan: Node) -> DataFrame:
     """The frame of a plan."""
     return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(cast(Any, spark)._jsparkSession, plan), spark)

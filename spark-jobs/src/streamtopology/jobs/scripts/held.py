@@ -74,7 +74,7 @@ class HeldScript:
         try:
             made = cut_query(frame, asked)
             name = free_name(asked.name or self._script.stem, self._names)
-            self._found(name, made, asked, self.spark)
+            self._found(name, made, asked, frame.sparkSession)
             self._names.append(name)
         except NotCut as why:
             self._left(f"{place_in(self._script)}: {why}")

@@ -20,6 +20,7 @@ from streamtopology.jobs.scripts.catalyst import Node
 from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Watermarked, watermark_below
 
 _NAMES = ("one", "other")
+_OF_SEVERAL = "spark.sql.streaming.multipleWatermarkPolicy"
 # Joins that keep rows without a pair: of which sides.
 _KEPT: Mapping[str, Sequence[str]] = {
     "INNER": (),
@@ -90,6 +91,8 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     if kind not in _KEPT or not node.condition().isDefined():
         lacks = " without a condition" if kind in _KEPT else ""
         raise NotCut(f"a {kind.lower()} join of two streams{lacks} is not taken over yet")
+    if (of_several := spark.conf.get(_OF_SEVERAL)) != "min":
+        raise NotCut(f"{_OF_SEVERAL} is {of_several}, and the watermark of a topology is the least of its streams'")
     sides = [_Side.of(name, plan, spark) for name, plan in zip(_NAMES, (node.left(), node.right()), strict=True)]
     one, other = sides
     asked = list(_all_of(node.condition().get(), spark))

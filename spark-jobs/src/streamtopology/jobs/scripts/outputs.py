@@ -23,8 +23,10 @@ def as_frame(rows: pa.Table, spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
-def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
+def output_of(asked: WriterSettings, rows: DataFrame, spark: SparkSession) -> Output:
     """What takes each batch's frame and number. rows: a frame with the columns of a batch's. Raises Spark's own errors.
+
+    spark: the session that sees the view of format memory.
 
     A format that has a sink of Spark's for streams, as files have, gets each batch once. Any other is written to as by a batch
     job: again, if the run is killed before the batch's publication was noted.
@@ -40,7 +42,7 @@ def output_of(asked: WriterSettings, rows: DataFrame) -> Output:
     if format_ == "console":
         return _Console(asked)
     if format_ == "memory":
-        return _Memory(asked, rows)
+        return _Memory(asked, rows, spark)
     return batch_writer(rows, format_, options, asked.partition_by, asked.output_mode)
 
 
@@ -87,12 +89,16 @@ class _Console:
 class _Memory:
     """All rows so far, in mode complete the last result, as the temporary view of the query's name. It is there at once."""
 
-    def __init__(self, asked: WriterSettings, rows: DataFrame) -> None:
+    def __init__(self, asked: WriterSettings, rows: DataFrame, spark: SparkSession) -> None:
         self._name = asked.name or "memory"
+        self._spark = spark
         self._keeps = asked.output_mode.lower() != "complete"
         self._tables: list[pa.Table] = []
-        rows.createOrReplaceTempView(self._name)
+        self._show(rows.toArrow())
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._tables = [*(self._tables if self._keeps else []), frame.toArrow()]
-        as_frame(pa.concat_tables(self._tables), frame.sparkSession).createOrReplaceTempView(self._name)
+        self._show(pa.concat_tables(self._tables))
+
+    def _show(self, rows: pa.Table) -> None:
+        as_frame(rows, self._spark).createOrReplaceTempView(self._name)

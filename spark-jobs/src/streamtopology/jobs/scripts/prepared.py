@@ -25,6 +25,7 @@ from streamtopology.jobs.scripts.parts import Cut, NotCut
 from streamtopology.topology import ManifestError, Topology, to_manifest
 
 NO_CHECKPOINT = "it has no checkpointLocation"
+_WITHOUT_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ def cut_query(frame: DataFrame, asked: WriterSettings) -> Cut:
     catalyst.check_streaming(frame, asked.output_mode)
     if asked.trigger.get("once") and catalyst.has_limits(catalyst.plan_of(frame)):
         raise NotCut("its trigger is once, for which Spark reads all in one batch, whatever limit a source has")
-    return cut(frame, asked.output_mode.lower())
+    made = cut(frame, asked.output_mode.lower())
+    if frame.sparkSession.conf.get(_WITHOUT_DATA) == "false":
+        raise NotCut(f"{_WITHOUT_DATA} is false, and a topology closes windows and fires timers while no rows come, too")
+    return made
 
 
 def checkpoint_of(asked: WriterSettings, spark: SparkSession) -> str | None:
@@ -59,7 +63,10 @@ def checkpoint_of(asked: WriterSettings, spark: SparkSession) -> str | None:
 
 
 def prepare(made: Cut, asked: WriterSettings, topology: Topology, base_dir: Path, spark: SparkSession) -> Prepared:
-    """Check the topology of a query that was cut, and what its writer was asked. Raises NotCut, and Spark's own errors."""
+    """Check the topology of a query that was cut, and what its writer was asked. Raises NotCut, and Spark's own errors.
+
+    spark: the session in which the script starts the query. The rows of batches are in one of their own, as on Spark.
+    """
     try:
         rows = {given.name: rows_of(topology.source(given.name), given.rows) for given in made.part.inputs}
         nodes = compile_dag(topology, rows, base_dir).nodes
@@ -68,11 +75,16 @@ def prepare(made: Cut, asked: WriterSettings, topology: Topology, base_dir: Path
         raise NotCut(made.part.in_words(said)) from error
     output = next(node.output for node in nodes if node.name == topology.sinks[0].input)
     assert output is not None, "an operator of a script emits rows"
-    above = made.above(as_frame(output.empty_table(), spark))
-    write = output_of(asked, above.frame)
+    of_batches = catalyst.clone_of(spark)
+
+    def frame_of(rows: pa.Table) -> DataFrame:
+        return catalyst.frame_of(of_batches, catalyst.plan_of(as_frame(rows, spark)))
+
+    above = made.above(frame_of(output.empty_table()))
+    write = output_of(asked, above.frame, spark)
 
     def take(rows: pa.Table, batch: int) -> None:
-        write(above.of(as_frame(rows, spark)), batch)
+        write(above.of(frame_of(rows)), batch)
 
     named = take if asked.function is None else wraps(asked.function)(take)  # by it, errors name the script's function
     return Prepared(topology, {given.name: given.rows for given in made.part.inputs}, named)

@@ -101,6 +101,11 @@ class TopologyStream(StreamingQuery):
         return self._run.router.topology.name
 
     @property
+    def checkpoint(self) -> str:
+        """The folder or bucket of its checkpoint."""
+        return self._run.checkpoint.uri
+
+    @property
     def failure(self) -> BaseException | None:
         """What ended the query, if anything has."""
         return self._failure
@@ -138,10 +143,11 @@ class TopologyStream(StreamingQuery):
         return StreamingQueryException(message=self._said())
 
     def stop(self) -> None:
-        """Stop after the running batch, and wait for that."""
+        """Stop after the running batch, and wait for that; the batch's own function does not wait for itself."""
         if self._thread.is_alive():
             self._run.stop()
-            self._thread.join()
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
 
     def processAllAvailable(self) -> None:
         while self._thread.is_alive() and not self._run.await_input(0.2):

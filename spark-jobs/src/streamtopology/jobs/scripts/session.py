@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,6 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from streamtopology.contract.phases import Phase
+from streamtopology.jobs.checkpoint import Checkpoint, open_store
+from streamtopology.jobs.checkpoint.location import resolved
+from streamtopology.jobs.checkpoint.retention import HEADER
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.run import Ran, Serving, open_run, process, write_report
 from streamtopology.jobs.runtime.preflight.checks import check_before_start
@@ -128,8 +132,19 @@ class ScriptSession:
             said = f"{place_in(self._script)}: {why}"
             if self._is_strict:
                 raise TopologyFailed(f"{said}. --strict refuses a query that Spark would run itself") from None
+            self._refuse_topologys(asked, said)
             print(f"streamtopology: {said}; so Spark runs this query itself", file=sys.stderr, flush=True)
             return None
+
+    def _refuse_topologys(self, asked: WriterSettings, said: str) -> None:
+        """Raise TopologyFailed for a query that Spark would begin anew where a topology has its checkpoint."""
+        with suppress(NotCut):
+            place = checkpoint_of(asked, self.spark)
+            if place is not None and not place.startswith("s3://") and Path(place, HEADER).exists():
+                raise TopologyFailed(
+                    f"{said}. Spark would run this query itself, and start over: {place} is the checkpoint of a topology, from "
+                    "which Spark cannot go on. Give the query another checkpointLocation"
+                )
 
     def _refuse_taken(self, name: str | None) -> None:
         """Raise Spark's own error for a name that an active query has."""
@@ -141,13 +156,16 @@ class ScriptSession:
         name = self._free_name(asked)
         module = f"streamtopology_script_{name.replace('-', '_')}"
         policy = self._policy or policy_of(made.part)
-        checkpoint = checkpoint_of(asked, self.spark) or self._own_checkpoint(name, asked)
+        checkpoint = checkpoint_of(asked, frame.sparkSession) or self._own_checkpoint(name, asked)
         topology = parse(manifest_of(made.part, asked, name, checkpoint, self._executors, module, policy))
         base_dir = self._script.parent
-        self._hand_over(module, prepare(made, asked, topology, base_dir, self.spark))
-        check_before_start(topology, base_dir)
+        self._hand_over(module, prepare(made, asked, topology, base_dir, frame.sparkSession))
+        self._stop_at(resolved(checkpoint))
+        owner = _owner_of(resolved(checkpoint)) or name
+        check_before_start(replace(topology, name=owner), base_dir)
         history = new_history(topology)
-        run = open_run(self._cluster, topology, base_dir, history, RunOptions(Until(), self._work_dir))
+        options = RunOptions(Until(), self._work_dir, owner=owner)
+        run = open_run(self._cluster, topology, base_dir, history, options)
         history.starting("reading the first rows")
 
         def stream() -> None:
@@ -163,6 +181,12 @@ class ScriptSession:
                 write_report(self._report / name, ran, None, say=partial(print, file=sys.stderr))
 
         return TopologyStream(run, history, frame, asked.name, stream, self.queries)
+
+    def _stop_at(self, checkpoint: str) -> None:
+        """Stop the query that runs on a checkpoint, as Spark does when another is started there."""
+        for query in self.queries.active():
+            if isinstance(query, TopologyStream) and query.checkpoint == checkpoint:
+                query.stop()
 
     def _free_name(self, asked: WriterSettings) -> str:
         taken = {query.topology for query in self.queries.active() if isinstance(query, TopologyStream)}
@@ -181,3 +205,9 @@ class ScriptSession:
             raise NotCut(NO_CHECKPOINT)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         return mkdtemp(prefix=f"{name}-", dir=self._work_dir)
+
+
+def _owner_of(checkpoint: str) -> str:
+    """The name of the topology whose checkpoint this is; empty if it is none yet. The query may have another name now."""
+    store = open_store(checkpoint)
+    return Checkpoint.attached(store).topology if store.exists(HEADER) else ""

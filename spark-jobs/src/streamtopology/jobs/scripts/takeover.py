@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import session as of_sessions
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -72,6 +73,7 @@ def taken_over(host: Host, engine: Engine) -> Iterator[None]:
     """While entered, `host` answers all threads but those of the engine."""
     writer, streams, stop = ClassicFrame.writeStream, SparkSession.streams, SparkSession.stop
     get, end, begin = SparkSession.Builder.getOrCreate, SparkContext.stop, SparkContext.__init__
+    give_to_rdds = of_sessions._monkey_patch_RDD
 
     def write_stream(frame: DataFrame) -> DataStreamWriter:
         return DataStreamWriter(frame) if engine.is_here else ScriptWriter(frame, host.starts, host.queries.add)
@@ -89,7 +91,13 @@ def taken_over(host: Host, engine: Engine) -> Iterator[None]:
         if host.is_starting:
             begin(context, *arguments, **named)
 
+    def begin_to_df(session: SparkSession) -> None:
+        """Let `toDF` of RDDs make frames of the script's session, not of the newest, which is that of some batch."""
+        if host.is_starting:
+            give_to_rdds(session)
+
     cast(Any, ClassicFrame).writeStream = property(write_stream)
+    of_sessions._monkey_patch_RDD = begin_to_df
     cast(Any, SparkSession.Builder).getOrCreate = get_or_create
     cast(Any, SparkSession).streams = property(lambda spark: ScriptStreams(spark, host.queries))
     cast(Any, SparkSession).stop = lambda spark: stop(spark) if engine.is_here else host.stop()
@@ -100,6 +108,7 @@ def taken_over(host: Host, engine: Engine) -> Iterator[None]:
         yield
     finally:
         cast(Any, ClassicFrame).writeStream = writer
+        of_sessions._monkey_patch_RDD = give_to_rdds
         cast(Any, SparkSession.Builder).getOrCreate = get
         cast(Any, SparkSession).streams = streams
         cast(Any, SparkSession).stop = stop

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 from streamtopology.jobs.lazy import LazyModule
 from streamtopology.jobs.operators.base import ERRORS_OF_NO_TUPLE, OperatorError
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, Handle
-from streamtopology.jobs.operators.processors.spark_rows import have_names, pandas_frames, spark_rows
+from streamtopology.jobs.operators.processors.spark_rows import have_names, pandas_frames, spark_rows, widened
 from streamtopology.jobs.operators.processors.values import encoded, has, plain_values, zoned
 from streamtopology.jobs.operators.processors.variables import WrongVariables
 from streamtopology.jobs.operators.returned import WrongOutput, WrongValue, from_dicts
@@ -41,10 +41,11 @@ class RowForm:
     """How keys and rows go to a processor and come back.
 
     output: its columns. name: the class, for sentences. zone: of the times that the class sees, as of Spark's session.
+    is_of_groups: for applyInPandasWithState, whose numbers in frames keep their width.
     """
 
-    def __init__(self, output: pa.Schema, name: str, zone: str) -> None:
-        self.output, self.name, self.zone = output, name, zone
+    def __init__(self, output: pa.Schema, name: str, zone: str, is_of_groups: bool) -> None:
+        self.output, self.name, self.zone, self.is_of_groups = output, name, zone, is_of_groups
 
     def keys(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
         return list(zip(*(plain_values(zoned(column, self.zone)) for column in columns), strict=True))
@@ -81,12 +82,13 @@ class PandasForm(RowForm):
 
     def rows(self, rows: pa.RecordBatch) -> Callable[[int, int], Iterator[Any]]:
         columns = [zoned(column, self.zone) for column in rows.columns]
-        return pandas_frames(pa.RecordBatch.from_arrays(columns, rows.schema.names), self.zone)
+        rows = pa.RecordBatch.from_arrays(columns, rows.schema.names)
+        return pandas_frames(rows if self.is_of_groups else widened(rows), self.zone)
 
     def batch(self, given: Given) -> pa.RecordBatch:
         import pandas
 
-        given = [frame for frame in given if not isinstance(frame, pandas.DataFrame) or frame.columns.size]
+        given = [self._with_names(frame) for frame in given if not isinstance(frame, pandas.DataFrame) or frame.columns.size]
         for frame in given:
             if not isinstance(frame, pandas.DataFrame) or not set(self.output.names) <= set(frame.columns):
                 found = f"columns {', '.join(map(str, frame.columns))}" if hasattr(frame, "columns") else repr(frame)[:100]
@@ -99,6 +101,13 @@ class PandasForm(RowForm):
             raise WrongValue(f"{self.name} gives values that its `output` cannot hold: {error}") from error
         batches = table.combine_chunks().to_batches()  # none of no rows
         return batches[0] if batches else pa.RecordBatch.from_pylist([], self.output)
+
+    def _with_names(self, frame: Any) -> Any:
+        """The frame; if it has numbers for names, those of the output in their place, as Spark has it."""
+        names: Any = getattr(frame, "columns", ())
+        if len(names) != len(self.output.names) or any(isinstance(name, str) for name in names):
+            return frame
+        return frame.set_axis(self.output.names, axis=1)
 
     def _with_zones(self, frame: Any) -> Any:
         """The frame with the zone of the class for times without one. Of an hour that comes twice, the second, as Spark."""

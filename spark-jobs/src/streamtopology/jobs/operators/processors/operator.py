@@ -21,7 +21,7 @@ from streamtopology.jobs.operators.options import MissingOption, OptionError, ke
 from streamtopology.jobs.operators.processors.calls import FORMS, Calls
 from streamtopology.jobs.operators.processors.handle import NEXT_EXPIRY, NEXT_TIMER, TIME_MODES, Handle, left_behind, struct_of
 from streamtopology.jobs.operators.processors.variables import NEVER
-from streamtopology.jobs.operators.windows import check_time_column
+from streamtopology.jobs.operators.windows import check_time_column, closed_micros, watermark_micros
 from streamtopology.jobs.state import KeyedState, KeyedStateSchema
 from streamtopology.jobs.users_code.line import users_line
 from streamtopology.topology.schema import SchemaError
@@ -39,6 +39,7 @@ class StatefulProcessorOperator(Operator):
 
     processor_class: type[StatefulProcessor]
     zone = "UTC"
+    is_of_groups = False
     emits_behind_watermark = True
     drops_late_rows = True
 
@@ -61,7 +62,7 @@ class StatefulProcessorOperator(Operator):
             self.output = pa.schema(list(struct_of(output, "option 'output'")))
         except SchemaError as error:
             raise OptionError(f"option 'output': {error}", about="output") from error
-        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name, self.zone)
+        self._form = FORMS[one_of(form, tuple(FORMS), "form")](self.output, self._name, self.zone, self.is_of_groups)
         self._pickled = self._pickled_with(args or {})
         self._calls: Calls | None = None
         self._due: float | None = None
@@ -154,8 +155,8 @@ class StatefulProcessorOperator(Operator):
 
     @property
     def _watermark(self) -> int:
-        """Milliseconds since 1970."""
-        return _LAST_MILLIS if self.batch.final else round((self.batch.watermark or 0) * 1000)
+        """Whole milliseconds since 1970, as Spark counts it."""
+        return _LAST_MILLIS if self.batch.final else (watermark_micros(self.batch) or 0) // 1000
 
     def process(self, rows: Rows, state: Any) -> Output:
         return self.accept(rows, state)
@@ -184,12 +185,16 @@ class StatefulProcessorOperator(Operator):
         return called.output
 
     def _on_time(self, rows: Rows) -> np.ndarray:
-        """int64[m]: the places of the rows that are not late: after the watermark of the batch before, as in Spark."""
-        if self._time is None or self.batch.closed_until is None or rows.input == self._initial:
+        """int64[m]: the places of the rows that are not late: after the watermark of the batch before, as in Spark.
+
+        One without an event time is never late.
+        """
+        closed = closed_micros(self.batch, lateness=0)
+        if self._time is None or closed is None or rows.input == self._initial:
             return np.arange(len(rows))
         times, valid = event_micros(rows.column(self._time))
-        is_late = times <= round(self.batch.closed_until * 1000) * 1000
-        return np.flatnonzero(~is_late if valid is None else ~is_late & valid)
+        is_late = times <= closed // 1000 * 1000
+        return np.flatnonzero(~is_late if valid is None else ~is_late | ~valid)
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
         """Fire timers, drop what has expired."""
@@ -237,7 +242,8 @@ class PickledProcessor(StatefulProcessorOperator):
 
     def __init__(self, pickled: str, zone: str = "UTC", **options: Any) -> None:
         self._given, self.zone = base64.b64decode(pickled), zone
-        self.processor_class = type(cloudpickle.loads(self._given))
+        processor = cloudpickle.loads(self._given)
+        self.processor_class, self.is_of_groups = type(processor), hasattr(processor, "function_of_groups")
         super().__init__(**options)
 
     def _pickled_with(self, args: Mapping[str, Any]) -> bytes:

@@ -39,6 +39,17 @@ def spark_rows(columns: Sequence[list[Any]], names: Sequence[str]) -> list[Row]:
     return list(map(tuple.__new__, repeat(row_class(tuple(names))), zip(*columns, strict=True)))
 
 
+def widened(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with numbers of 64 bits, as Spark's transformWithStateInPandas makes its frames of Python's numbers."""
+    return rows.cast(pa.schema([field.with_type(_widened(field.type)) for field in rows.schema]))
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_signed_integer(kind):
+        return pa.int64()
+    return pa.float64() if pa.types.is_floating(kind) else kind
+
+
 def pandas_frames(rows: pa.RecordBatch, zone: str) -> Callable[[int, int], Iterator[Any]]:
     """Makes, of the rows from one place to another, an iterator of one frame, whose times have no zone, as Spark's.
 
