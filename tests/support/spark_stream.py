@@ -15,6 +15,7 @@ class SparkStream:
     """Frame, writer and query in one, over the numbers up to `rows`. It ends with them, or with what its batches raise."""
 
     lastProgress = None  # noqa: N815 - Spark's name
+    isStreaming = True  # noqa: N815 - Spark's name
 
     def __init__(self, rows: int, rows_a_batch: int) -> None:
         self._rows, self._rows_a_batch = rows, rows_a_batch

@@ -2,7 +2,7 @@
 
 `marks` has the event times, in microseconds since 1970, at which the windows of a batch close (`closes`) and those of the
 batch before closed (`closed`). `flushes` has the batches in which the results of a split operator are complete, and the ones
-before (`since`).
+before (`since`). An operator has marks of its own, `NAME marks`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class Input:
     key: tuple[str, ...]
 
 
-def add_life(tables: Tables, life: Life) -> None:
+def add_life(tables: Tables, life: Life, behind: int) -> None:
     """Make the table of what an operator emits in each of its eras, `NAME@ERA`, that of its late rows, and, if the columns
-    stay, `NAME` of all.
+    stay, `NAME` of all. behind: the microseconds by which its watermark is earlier than the topology's.
     """
     for number, era in enumerate(life.eras):
         inputs = [_input(tables, life, alias, item["key"]) for alias, item in inputs_of(era.spec).items()]
         _meet(tables, era.spec, inputs)
+        timed.add_marks(tables, f"{life.name}@{number}", behind)
         _add_era(tables, era, f"{life.name}@{number}", inputs)
     parts = [f"{life.name}@{number}" for number in range(len(life.eras))]
     if all(tables.types(part) == tables.types(parts[0]) for part in parts):

@@ -14,7 +14,7 @@ from support.differential import timed
 from support.differential.case import Case, Source, Version
 from support.differential.keyed import accuracy
 from support.differential.lives import Batch, Era, lives, source_of
-from support.differential.operators import add_life, is_split
+from support.differential.operators import add_life, inputs_of, is_split
 from support.differential.tables import Tables, listed, quoted, same, shown
 from support.differential.values import FIRST_SECOND
 
@@ -40,8 +40,11 @@ class Oracle:
         for name in dict.fromkeys(source.name for batch in batches for source in batch.version.sources):
             self._add_source(name)
         self._add_marks()
+        behind = dict[str, int]()
+        for batch in batches:
+            behind |= timed.behind(batch.version.operators, lambda spec: [each["from"] for each in inputs_of(spec).values()])
         for life in self._lives:
-            add_life(self._tables, life)
+            add_life(self._tables, life, behind[life.name])
 
     def differences(self, sink: str, found: Mapping[int, pa.Table]) -> list[str]:
         """The rows expected in a sink that are not among those found by batch, and the other way round; each as a sentence."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from support.differential.case import Spec
@@ -11,6 +11,25 @@ from support.differential.tables import Tables, listed, quoted, same
 
 if TYPE_CHECKING:
     from support.differential.operators import Input
+
+
+def behind(operators: Sequence[Spec], inputs: Callable[[Spec], Iterable[str]]) -> dict[str, int]:
+    """By operator, how much later than the watermark its rows may come: a join's wait for each other."""
+    found: dict[str, int] = {}
+    emitted: dict[str, int] = {}
+    for spec in operators:
+        name, options = spec["name"], spec.get("with", {})
+        found[name] = emitted[name] = max(emitted.get(source, 0) for source in inputs(spec))
+        if spec["run"] == "window-join":
+            waits = (options.get("size", "0s"), options.get("within", "0s"), options.get("allowedLateness", "0s"))
+            emitted[name] += sum(map(micros, waits))
+    return found
+
+
+def add_marks(tables: Tables, name: str, behind: int) -> None:
+    """The marks of an operator whose rows may come so much later."""
+    earlier = f"closed - {behind} AS closed, closes - {behind} AS closes"
+    tables.make(_marks(name), f"SELECT _batch, {earlier}, {behind} AS behind FROM marks")
 
 
 def windows(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
@@ -23,11 +42,11 @@ def windows(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> s
     start = f"{_floor('r._time', slide)} - n * {slide}"
     tables.make(
         members,
-        f"SELECT r.*, {start} AS _start FROM {quoted(rows)} r, range({-(-size // slide)}) s(n), marks m "
+        f"SELECT r.*, {start} AS _start FROM {quoted(rows)} r, range({-(-size // slide)}) s(n), {quoted(_marks(name))} m "
         f"WHERE m._batch = r._batch AND {start} > r._time - {size} AND {start} + {size} + {lateness} > m.closed",
     )
     emitted = (
-        f"SELECT DISTINCT m._batch, {listed(key, '_w')}, _w._start FROM {quoted(members)} _w JOIN marks m "
+        f"SELECT DISTINCT m._batch, {listed(key, '_w')}, _w._start FROM {quoted(members)} _w JOIN {quoted(_marks(name))} m "
         f"ON _w._batch <= m._batch AND _w._start + {size} <= m.closes "
         f"AND (_w._start + {size} > m.closed OR _w._batch = m._batch)"
     )
@@ -53,7 +72,7 @@ def join(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
         tables.make(
             f"{name} {item.alias}",
             f"SELECT * FROM (SELECT i.*, i.rowid AS _row, {tables.event_time(item.table, time)} AS _time, m.closed AS _closed "
-            f"FROM {quoted(item.table)} i JOIN marks m ON m._batch = i._batch) WHERE {last} > _closed",
+            f"FROM {quoted(item.table)} i JOIN {quoted(_marks(name))} m ON m._batch = i._batch) WHERE {last} > _closed",
         )
     taken = [f"SELECT '{item.alias}' AS _input, _row FROM {quoted(f'{name} {item.alias}')}" for item in inputs]
     tables.make(_members(name), " UNION ALL ".join(taken))
@@ -78,8 +97,9 @@ def left_open(tables: Tables, name: str, number: int, watermark: int) -> list[tu
     if _members(name) not in tables.names() or "window_end" not in tables.types(name):
         return []
     return tables.texts(
-        f"SELECT DISTINCT _w.window_start, _w.window_end FROM {quoted(name)} _w, marks now WHERE now._batch = {number} "
-        f"AND _w._batch > {number} AND epoch_us(_w.window_end) <= {watermark} AND epoch_us(_w.window_end) > now.closes "
+        f"SELECT DISTINCT _w.window_start, _w.window_end FROM {quoted(name)} _w, {quoted(_marks(name))} now "
+        f"WHERE now._batch = {number} AND _w._batch > {number} "
+        f"AND epoch_us(_w.window_end) + now.behind <= {watermark} AND epoch_us(_w.window_end) > now.closes "
         f"AND EXISTS (SELECT * FROM {quoted(_members(name))} m "
         f"WHERE m._batch <= {number} AND m._start = epoch_us(_w.window_start))"
     )
@@ -88,6 +108,10 @@ def left_open(tables: Tables, name: str, number: int, watermark: int) -> list[tu
 def micros(duration: str) -> int:
     """The microseconds of `12s`."""
     return int(duration.removesuffix("s")) * 1_000_000
+
+
+def _marks(name: str) -> str:
+    return f"{name} marks"
 
 
 def _members(name: str) -> str:
