@@ -127,6 +127,25 @@ def test_each_value_and_item_expires_by_itself() -> None:
     assert len(store.state) == 0
 
 
+class Named(StatefulProcessor):
+    """A TTL of 2**63 - 1, which some write for one without an end."""
+
+    def init(self, handle: Any) -> None:
+        self.map = handle.getMapState("map", "name string", "n bigint, half double", 2**63 - 1)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        for row in rows:
+            before = self.map.getValue((row.name,))
+            self.map.updateValue((row.name,), before or (row.n, 0.5))
+            yield Row(k=key[0], saw=f"{before.half} {before['n']}" if before else "nothing")
+
+
+def test_value_of_a_map_state_has_names_as_on_spark_and_the_longest_ttl_never_ends() -> None:
+    store = Store(Named, timeMode="ProcessingTime")
+    saw = [store.batch(batch_of([(1, "", "a", 7)]), now=now)[0]["saw"] for now in (100.0, 1e9)]
+    assert saw == ["nothing", "0.5 7"]
+
+
 class Careless(StatefulProcessor):
     """Does what a row says, wrong things above all."""
 
@@ -211,6 +230,8 @@ class Plain(StatefulProcessor):
         ({"form": "arrow"}, "option 'form' is 'arrow'; allowed: rows, pandas"),
         ({"initialState": "x"}, "option 'initialState' is 'x'; allowed: one of two inputs or more, s"),
         ({"args": {"ttl": 5}}, "Plain.init: state variable 'v' has a TTL, which counts processing time"),
+        ({"timeMode": "ProcessingTime", "args": {"ttl": -5}}, "state variable 'v' has the TTL -5; allowed: a whole number"),
+        ({"timeMode": "ProcessingTime", "args": {"ttl": 0.5}}, "state variable 'v' has the TTL 0.5; allowed: a whole number"),
         ({"args": {"schema": 5}}, "Plain.init: state variable 'v' has the schema 5; allowed: a StructType, or DDL"),
         ({"args": {"tll": 5}}, r"Plain\(tll\) cannot be made or pickled: TypeError"),
         ({"args": {"schema": (each for each in ())}}, "cannot be made or pickled: TypeError: cannot pickle 'generator' object"),

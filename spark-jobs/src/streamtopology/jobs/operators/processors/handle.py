@@ -187,7 +187,11 @@ class Handle(StatefulProcessorHandle):
             raise OperatorError(
                 f"state variable {name!r} has a TTL, which counts processing time; set timeMode: ProcessingTime"
             )
-        return ttl
+        if ttl is not None and (not isinstance(ttl, (int, np.integer)) or ttl < 0):
+            raise OperatorError(
+                f"state variable {name!r} has the TTL {ttl!r:.80}; allowed: a whole number of milliseconds, or 0 for none"
+            )
+        return ttl and int(ttl)
 
     def _timers_of_key(self) -> list[int]:
         if not self.is_timed:

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from streamtopology.jobs.operators.base import OperatorError
+from streamtopology.jobs.operators.processors.spark_rows import row_class
 from streamtopology.jobs.operators.processors.values import copied, decoded, encoded, has, is_flat, is_plain, owned_parts
 from streamtopology.jobs.state import KeyedState
 from streamtopology.jobs.state.value_types import parts_of
@@ -124,7 +125,7 @@ class Variable:
 
     def _expiry(self) -> int:
         handle = self._handle
-        expires = handle.now + (self.ttl or 0)
+        expires = min(handle.now + (self.ttl or 0), NEVER)
         handle.expires[handle.at] = min(expires, handle.expires[handle.at])
         return expires
 
@@ -215,7 +216,7 @@ class MapVariable(_Collection, MapState):
         if has(key, pa.types.is_list) or has(key, pa.types.is_map):
             raise PySparkRuntimeError(f"map state {name!r} has keys with a list or a map in them; make a text of that")
         super().__init__(handle, name, schema, ttl)
-        self._key = key
+        self._key, self._row = key, row_class(tuple(schema.names))
         self._has_floats = has(key, pa.types.is_floating)
         self._plain_key = is_plain(key) and not self._has_floats
 
@@ -233,9 +234,10 @@ class MapVariable(_Collection, MapState):
         return any(map(self._lives, (self.held[self._handle.at] or {}).values()))
 
     def getValue(self, key: Any) -> Any:
+        """A Row with names, as on Spark, whose other calls give tuples."""
         items = self.held[self._handle.at]
         value = None if items is None else items.get(self._kept_key(key))
-        return None if value is None or not self._lives(value) else self._given(value)
+        return None if value is None or not self._lives(value) else tuple.__new__(self._row, self._given(value))
 
     def containsKey(self, key: Any) -> bool:
         items = self.held[self._handle.at]
