@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME, is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import skip_remedy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Bytes of an object that are asked for at once where it is read from its begin to its end.
 READ_AHEAD = 8 << 20
-_LITTLE_AHEAD = 128 << 10
+LITTLE_AHEAD = 128 << 10
 _AT_ONCE = 16
 
 Item = TypeVar("Item")
@@ -45,8 +45,12 @@ def status_of(path: str) -> FileStatus:
     """Raises OSError, as FileNotFoundError, and BucketError."""
     if is_in_bucket(path):
         return _status(_found(path))
-    status = os.stat(path)
-    return FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return _of_stat(os.stat(path))
+
+
+def status_in(file: io.BufferedReader) -> FileStatus:
+    """The status of a file that `opened` gave."""
+    return getattr(file.raw, "status", None) or _of_stat(os.fstat(file.fileno()))
 
 
 def exists(path: str) -> bool:
@@ -57,7 +61,7 @@ def exists(path: str) -> bool:
     return os.path.exists(path)
 
 
-def opened(path: str, ahead: int = _LITTLE_AHEAD) -> IO[bytes]:
+def opened(path: str, ahead: int = LITTLE_AHEAD) -> io.BufferedReader:
     """The content of a file. An object stays the one that it was: its `read` raises BadFileError if it is replaced or gone.
 
     Raises OSError, and BucketError, as `read` does.
@@ -101,6 +105,7 @@ class _Object(io.RawIOBase):
     def __init__(self, path: str) -> None:
         self._path = path
         found = _found(path)
+        self.status = _status(found)
         self._size, self._e_tag = found["size"], found["e_tag"]
         self._at = 0
 
@@ -142,6 +147,10 @@ def _found(path: str) -> Mapping[str, Any]:
 
 def _status(found: Mapping[str, Any]) -> FileStatus:
     return FileStatus(found["size"], int(found["last_modified"].timestamp()) * 10**9, zlib.crc32(str(found["e_tag"]).encode()))
+
+
+def _of_stat(status: os.stat_result) -> FileStatus:
+    return FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _place(path: str) -> tuple[Bucket, str]:

@@ -6,10 +6,13 @@ after a restart, whatever has appeared in the folder since.
 
 from __future__ import annotations
 
+import io
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +31,15 @@ from streamtopology.jobs.connectors.sources.files.file_log import FileLog, Logge
 from streamtopology.jobs.connectors.sources.files.listing import list_files, root_of
 from streamtopology.jobs.connectors.sources.files.partitions import outside_partitions
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
-from streamtopology.jobs.connectors.sources.stored_files import each_of, exists, for_arrow, opened, status_of
+from streamtopology.jobs.connectors.sources.stored_files import (
+    LITTLE_AHEAD,
+    FileStatus,
+    each_of,
+    exists,
+    opened,
+    status_in,
+    status_of,
+)
 
 _SAMPLE_BYTES = 65_536
 # Files that were read and are compared with what is there now: a look at each takes a while on a network's volume.
@@ -242,7 +253,7 @@ def _may_be_other_rows(path: str, twin: str) -> bool:
     one, other = status_of(path), status_of(twin)
     if not is_in_bucket(path) and (one.size, one.mtime_ns) == (other.size, other.mtime_ns):
         return False
-    return one.size == other.size and _mark(path, one.size) == _mark(twin, other.size)
+    return one.size == other.size and _mark(path) == _mark(twin)
 
 
 def _is_replaced(file: LoggedFile) -> bool:
@@ -251,7 +262,7 @@ def _is_replaced(file: LoggedFile) -> bool:
     if status.size != file.size:
         return True
     times = (status.mtime_ns, status.ctime_ns)
-    return times != (file.mtime_ns, file.ctime_ns) and file.mark != _mark(file.path, file.size)
+    return times != (file.mtime_ns, file.ctime_ns) and file.mark != _mark(file.path)
 
 
 def _as_it_is(file: LoggedFile) -> tuple[str, bool | None]:
@@ -286,19 +297,25 @@ def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
 
 
 def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
-    status = status_of(path)
-    rows, sizes = _row_groups(spec, path) if spec.format == "parquet" else ((estimate_rows(path),), ())
+    with _looked_at(path) as (file, status):
+        mark = _mark_of(file, status.size)
+        rows, sizes = _row_groups(spec, path, file) if spec.format == "parquet" else ((_estimated(file, status.size),), ())
     root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
-    mark = _mark(path, status.size)
     return LoggedFile(path, status.size, rows, sizes, root_length, status.mtime_ns, mark, status.ctime_ns)
 
 
-def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+@contextmanager
+def _looked_at(path: str) -> Iterator[tuple[IO[bytes], FileStatus]]:
+    """A file to be read here and there. One that is small is read at once: of an object each part takes a request."""
+    with opened(path) as file:
+        status = status_in(file)
+        yield io.BytesIO(file.read(status.size)) if status.size <= LITTLE_AHEAD else file, status
+
+
+def _row_groups(spec: SourceSpec, path: str, file: IO[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The rows and the bytes of a parquet file's row groups."""
     try:
-        footer = pq.read_metadata(for_arrow(path))
-    except FileNotFoundError:
-        raise
+        footer = pq.read_metadata(file)
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(
             f"source {spec.name!r}: {path} is no readable parquet file ({' '.join(str(error).split())}); write files "
@@ -308,21 +325,29 @@ def _row_groups(spec: SourceSpec, path: str) -> tuple[tuple[int, ...], tuple[int
     return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
 
 
-def _mark(path: str, size: int) -> int:
+def _mark(path: str) -> int:
+    with _looked_at(path) as (file, status):
+        return _mark_of(file, status.size)
+
+
+def _mark_of(file: IO[bytes], size: int) -> int:
     """A checksum of pieces of the file, from its first to its last bytes; of all of it if it is small."""
     mark = 0
-    with opened(path) as file:
-        for number in range(_PIECES):
-            file.seek(max(size - _PIECE_BYTES, 0) * number // (_PIECES - 1))
-            mark = zlib.crc32(file.read(_PIECE_BYTES), mark)
+    for number in range(_PIECES):
+        file.seek(max(size - _PIECE_BYTES, 0) * number // (_PIECES - 1))
+        mark = zlib.crc32(file.read(_PIECE_BYTES), mark)
     return mark
 
 
 def estimate_rows(path: str) -> int:
     """Lines of the file, by the mean length of the lines in its first bytes."""
-    size = status_of(path).size
-    with opened(path) as file:
-        sample = file.read(_SAMPLE_BYTES)
+    with _looked_at(path) as (file, status):
+        return _estimated(file, status.size)
+
+
+def _estimated(file: IO[bytes], size: int) -> int:
+    file.seek(0)
+    sample = file.read(_SAMPLE_BYTES)
     return max(1, round(size * max(sample.count(b"\n"), 1) / len(sample))) if sample else 0
 
 

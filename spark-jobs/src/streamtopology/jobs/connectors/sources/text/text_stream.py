@@ -55,16 +55,19 @@ def open_decompressed(path: str, place: str) -> pa.NativeFile:
     Raises OSError and BucketError, and UnreadableFileError, which names `place`, for a codec that is not read.
     """
     suffix = os.path.splitext(path)[1].lower()
-    with opened(path) as file:
-        head = file.read(16)
+    file = opened(path, READ_AHEAD)
+    head = file.peek(16)  # an object has come with this, if it is not large: each request takes a while
     said = suffix if suffix in SUFFIXES else ""
     found = next((codec for codec, begin in _CONTENTS.items() if begin.match(head)), "")
     if head and (said != found or said not in ("", *_CODECS)):
         remedy = f"end its name in {found}" if found in _CODECS else "write it with .gz, .bz2 or .zst, or as text without"
         names = f"its name says {said or 'no compression'}, its content {found or 'none that is read'}"
         raise UnreadableFileError(f"{place}: {names}; {remedy}")
-    content = opened(path, READ_AHEAD) if is_in_bucket(path) else path
-    return pa.input_stream(content, compression=_CODECS[said] if head and said else None)
+    compression = _CODECS[said] if head and said else None
+    if is_in_bucket(path):
+        return pa.input_stream(file, compression=compression)
+    file.close()
+    return pa.input_stream(path, compression=compression)
 
 
 def encoding_of(spec: SourceSpec) -> str:
