@@ -293,6 +293,14 @@ def test_tables_that_are_not_read_are_refused_by_name(
 
 
 @apart
+def test_table_that_is_partitioned_by_bytes_is_refused(tmp_path: Path) -> None:
+    """Its folders have them as text of escapes, which would be taken for the bytes."""
+    write_deltalake(tmp_path / "t", rows([1], day=[b"\x00a"]), partition_by=["day"])
+    with pytest.raises(TableError, match="is partitioned by day, of BINARY, which is not read"):
+        Reader(tmp_path, tmp_path / "t", "key BIGINT, day BINARY").read()
+
+
+@apart
 def test_deletion_vectors_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     reader = Reader(tmp_path, table)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.layouts import is_bytes
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.errors import TableError
 from streamtopology.jobs.connectors.sources.files.partitions import partition_texts, with_partitions
@@ -43,6 +44,9 @@ def open_table(spec: SourceSpec, version: int | None = None) -> DeltaTable:
     mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
         raise refusal(spec, f"has column mapping ({mode}), which is not read; write it to a table without")
+    columns = table_columns(table)
+    if binary := [name for name in table.metadata().partition_columns if is_bytes(columns.field(name).type)]:
+        raise refusal(spec, f"is partitioned by {', '.join(binary)}, of BINARY, which is not read; write it to a table without")
     features = set(table.protocol().reader_features or ())
     if odd := features - _KNOWN_FEATURES:
         raise refusal(spec, f"has features that are not read: {', '.join(sorted(odd))}; write it to a table without")
