@@ -216,8 +216,9 @@ def test_partition_columns_are_filled_in(tmp_path: Path) -> None:
     reader = Reader(tmp_path, place, "city STRING, key BIGINT, day INT")
     expected = DeltaTable(place).to_pyarrow_table().select(["city", "key", "day"]).to_pylist()
     assert sorted(reader.read(), key=repr) == sorted(expected, key=repr)
-    write_deltalake(place, rows([4], day=pa.array([1], pa.int32()), city=["Köln"]), mode="append")
-    assert reader.read() == [{"city": "Köln", "key": 4, "day": 1}]
+    for city, found in (("Köln", "Köln"), ("", None)):  # Delta has no empty text as a value of a partition
+        write_deltalake(place, rows([4], day=pa.array([1], pa.int32()), city=[city]), mode="append")
+        assert reader.read() == [{"city": found, "key": 4, "day": 1}]
 
 
 @apart

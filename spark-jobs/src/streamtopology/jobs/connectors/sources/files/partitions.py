@@ -45,9 +45,9 @@ def partition_texts(spec: SourceSpec, path: str) -> dict[str, str | None]:
         return {}
     base = place_of(spec.options["basePath"]) if "basePath" in spec.options else fixed_part(spec.options["path"])
     below = os.path.relpath(path, base).split("/")[:-1]  # none if the file itself is the source's path
-    pairs = [name.partition("=") for name in below if is_partition(name)]
+    pairs = [name.partition("=") for name in below if is_partition(name) or (spec.is_table and name.endswith("="))]
     read = unquote if spec.is_table else _unescaped
-    return {read(name).lower(): None if text == NULL else read(text) for name, _, text in pairs}
+    return {read(name).lower(): None if text in (NULL, "") else read(text) for name, _, text in pairs}  # delta-rs writes ""
 
 
 def outside_partitions(spec: SourceSpec, declared: pa.Schema, paths: Sequence[str]) -> str | None:
