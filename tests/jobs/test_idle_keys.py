@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.stages import Flow, counting, counts
 
 from streamtopology.api import BatchInfo, Field, KeyedState, KeyedStateSchema, Operator, Rows, RowStateSchema
 from streamtopology.jobs.operators import preparing
@@ -74,6 +75,16 @@ def test_a_key_that_was_seen_is_forgotten_so_long_after_its_first_tuple() -> Non
     batch(operator, state, [1], 105.0)
     batch(operator, state, [3], 110.0)
     assert users(state) == [3]
+
+
+@pytest.mark.parametrize("policy", ["mixed", "auto", "partial-key", "shuffle"])
+def test_a_key_is_forgotten_under_each_kind_of_grouping(tmp_path: Path, policy: str) -> None:
+    given, now = counting(policy), iter((100.0, 105.0, 110.0))
+    given["spec"]["operators"][0]["with"] = {"ttl": "10s"}
+    flow = Flow(tmp_path, given, wall_clock=lambda: time)
+    for time, keys in zip(now, ([1, 2], [2], [3]), strict=True):
+        flow.batch(s=pa.table({"k": pa.array(keys, pa.int64())}))
+    assert counts(flow) == {2: 2, 3: 1}
 
 
 def test_what_a_person_is_shown_has_no_time_of_writing() -> None:

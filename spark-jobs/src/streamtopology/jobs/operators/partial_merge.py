@@ -69,7 +69,7 @@ class MergeOperator(Operator):
     def __init__(self, inner: Operator) -> None:
         super().__init__()
         self.inner = inner
-        self.state = _combinable_state(inner)
+        self.state, self.ttl = _combinable_state(inner), inner.ttl
         self.output = inner.output
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
