@@ -79,10 +79,10 @@ def test_a_key_that_was_seen_is_forgotten_so_long_after_its_first_tuple() -> Non
 
 @pytest.mark.parametrize("policy", ["mixed", "auto", "partial-key", "shuffle"])
 def test_a_key_is_forgotten_under_each_kind_of_grouping(tmp_path: Path, policy: str) -> None:
-    given, now = counting(policy), iter((100.0, 105.0, 110.0))
+    given, clock = counting(policy), [0.0]
     given["spec"]["operators"][0]["with"] = {"ttl": "10s"}
-    flow = Flow(tmp_path, given, wall_clock=lambda: time)
-    for time, keys in zip(now, ([1, 2], [2], [3]), strict=True):
+    flow = Flow(tmp_path, given, wall_clock=lambda: clock[0])
+    for clock[0], keys in ((100.0, [1, 2]), (105.0, [2]), (110.0, [3])):
         flow.batch(s=pa.table({"k": pa.array(keys, pa.int64())}))
     assert counts(flow) == {2: 2, 3: 1}
 
