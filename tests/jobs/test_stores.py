@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from support.processes import apart
 
+from streamtopology.jobs import bucket
 from streamtopology.jobs.admin.checkpoints import clone
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRecord, LocalStore, StateRef, open_store
 from streamtopology.jobs.checkpoint.filesystem import PosixDisk
@@ -306,6 +308,22 @@ def test_a_server_that_stays_away_ends_in_a_sentence(s3_server: S3Server) -> Non
         assert "start again once it answers: nothing is lost" in str(reported.value)
         way.open()
         assert not store.exists("commits/1.json")
+
+
+@apart
+def test_a_server_that_takes_requests_and_is_silent_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "_SILENT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+        store = S3Store("s3://b/checkpoint", patience=0.25)
+        asked: list[Callable[[], object]] = [
+            lambda: store.list("commits"), lambda: store.read("a"), lambda: store.create("a", b"x")
+        ]  # fmt: skip
+        for ask in asked:
+            with pytest.raises(CheckpointError, match="start again once it answers: nothing is lost"):
+                ask()
 
 
 @apart

@@ -37,6 +37,9 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 3.0
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 300  # a snapshot of a gigabyte is one request
+# Without a byte of an answer, after which a server that takes requests counts as away. An upload has its answer at its end.
+_SILENT_SECONDS = 10
+_LITTLE_BYTES = 4 << 20
 _AT_ONCE = 16
 # Of an upload in parts; S3 takes 10,000 of them.
 _PART_BYTES = 64 << 20
@@ -100,17 +103,21 @@ class Bucket:
         # What delta-rs, which asks the server itself, needs beside the credentials of the environment.
         self.options = {"aws_region": region, "allow_http": "true", "retry_timeout": f"{patience:g}s", "max_retries": "1000"}
         self.options |= {"aws_endpoint": endpoint} if endpoint else {}
-        self._client = S3Store(
-            parsed.netloc,
-            prefix=parsed.path.strip("/"),
-            region=region,
-            client_options={
-                "allow_http": (endpoint or "").startswith("http://"),
-                "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-                "timeout": timedelta(seconds=_REQUEST_SECONDS),
-            },
-            retry_config={"max_retries": 0},  # it would ask again for a `create`, too, whose first answer was lost
-            config={"endpoint": endpoint} if endpoint else {},
+        self._client, self._uploads = (
+            S3Store(
+                parsed.netloc,
+                prefix=parsed.path.strip("/"),
+                region=region,
+                client_options={
+                    "allow_http": (endpoint or "").startswith("http://"),
+                    "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+                    "read_timeout": timedelta(seconds=silent),
+                    "timeout": timedelta(seconds=_REQUEST_SECONDS),
+                },
+                retry_config={"max_retries": 0},  # it would ask again for a `create`, too, whose first answer was lost
+                config={"endpoint": endpoint} if endpoint else {},
+            )
+            for silent in (_SILENT_SECONDS, _REQUEST_SECONDS)
         )
 
     def create(self, path: str, data: bytes | memoryview) -> bool:
@@ -121,7 +128,7 @@ class Bucket:
 
         def put() -> bool:
             try:
-                obstore.put(self._client, path, data, mode="create", use_multipart=False, attributes={_WRITER: me})
+                obstore.put(self._for(data), path, data, mode="create", use_multipart=False, attributes={_WRITER: me})
             except AlreadyExistsError:
                 return self._writer(path) == me
             return True
@@ -133,7 +140,7 @@ class Bucket:
         if len(data) > _LARGEST_PUT:
             self._put_parts(path, lambda: [data])
         else:
-            self._retried("write", path, lambda: obstore.put(self._client, path, data, use_multipart=False))
+            self._retried("write", path, lambda: obstore.put(self._for(data), path, data, use_multipart=False))
 
     def create_from(self, path: str, pieces: Callable[[], Iterable[bytes | memoryview]]) -> bool:
         """Make an object in several requests, as one ends at 5 GB; they cannot be made not to overwrite, so it is looked up."""
@@ -227,10 +234,13 @@ class Bucket:
         """The object as people can find it."""
         return f"{self.uri}/{path}"
 
+    def _for(self, data: bytes | memoryview) -> S3Store:
+        return self._client if len(data) <= _LITTLE_BYTES else self._uploads
+
     def _put_parts(self, path: str, pieces: Callable[[], Iterable[bytes | memoryview]]) -> None:
         def put() -> None:
             parts = (bytes(part) for piece in pieces() for part in _cut(piece))
-            obstore.put(self._client, path, parts, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            obstore.put(self._uploads, path, parts, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
 
         self._retried("write", path, put)
 
