@@ -24,11 +24,13 @@ def literal(path: str) -> str:
     return _SPECIAL.sub(r"\\\1", path)
 
 
+@lru_cache(maxsize=1024)  # parts of a path are compared with those of each object below it
 def has_pattern(path: str) -> bool:
     """True if `path` may fit several names."""
     return any(piece[0] in "*?{[" for piece in _PIECE.findall(path))
 
 
+@lru_cache(maxsize=1024)
 def plain(path: str) -> str:
     """The one path that a `path` without patterns fits."""
     return re.sub(r"\\(.)", r"\1", path, flags=re.DOTALL)
