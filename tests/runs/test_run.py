@@ -14,6 +14,7 @@ import pytest
 from streamtopology.contract.reasons import EpochReason
 from streamtopology.jobs.admin.find_run import asking_here
 from streamtopology.jobs.cli.main import main
+from streamtopology.jobs.connectors.sinks import SinkError
 from streamtopology.jobs.connectors.sinks.memory import memory_rows
 from streamtopology.jobs.local import control_socket
 from streamtopology.jobs.observe.stats import DriverRefusal
@@ -44,6 +45,35 @@ from pathlib import Path
 def upsert(frame, batch):
     frame.write.mode("overwrite").parquet(str(Path(__file__).parent / f"out-{batch}"))
 """
+
+
+SLOW = """
+import time
+from pathlib import Path
+
+def wait(rows, batch):
+    busy = Path(__file__).parent / "busy"
+    if not busy.exists():
+        raise ValueError("away")
+    while busy.exists():
+        time.sleep(0.05)
+"""
+
+
+def test_a_start_says_that_it_waits_for_a_sink(runner: Runner) -> None:
+    folder = runner.folder / "slow"
+    folder.mkdir()
+    write_rows(folder / "rows", 0)
+    (folder / "slow.py").write_text(SLOW)
+    sink = {"name": "slow", "input": "counts", "format": "function", "options": {"run": "slow/slow.py:wait", "frame": "arrow"}}
+    given = manifest("slow", [files(folder / "rows")], [counting()], [sink])
+    with pytest.raises(SinkError, match="the function failed at batch 0"):
+        runner.run(given)
+    (folder / "busy").touch()
+    with runner.running(given) as running:
+        running.wait_until(lambda: running.history.activity.detail == "the sinks get batch 0, unless they have it")
+        (folder / "busy").unlink()
+        running.wait_until(running.ended.done)
 
 
 def test_function_gets_each_batch_as_a_dataframe_that_it_can_write(runner: Runner) -> None:

@@ -198,6 +198,8 @@ class TopologyRun:
         self._history.enter(Phase.WARMING_UP, self._options.warming_up)
         with self._cluster.unlimited():
             self._driver.warm_up()
+        if self._planned_on is not None:  # which takes as long as the sinks do, a function of the user's among them
+            self._history.enter(Phase.WARMING_UP, f"the sinks get batch {self._planned_on}, unless they have it")
         newest = self._driver.resume(self._planned_on)
         if newest is not None:
             self.notify(f"continuing with batch {newest.batch + 1}: batch {newest.batch} is the newest one committed")
