@@ -74,7 +74,7 @@ def _emitted(tables: Tables, name: str, first: int, last: int) -> list[str]:
     names = tables.names()
     if name in names:
         return [name]
-    eras = [table for table in names if table.rpartition("@")[0] == name]
+    eras = [table for table in names if table.removeprefix(f"{name}@").isdigit()]
     within = f"_batch BETWEEN {first} AND {last}"
     return [era for era in eras if tables.rows(f"SELECT 1 FROM {quoted(era)} WHERE {within} LIMIT 1")] or eras[:1]
 
