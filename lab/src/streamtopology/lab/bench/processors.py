@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def _whole(
 
     counting = _counting(folder.name, folder, executors)
     ran = run_topology(embedded, counting, folder, BATCHES, lambda run, history: history.listen(note))
-    seconds = [batch.seconds for batch in ran.batches]
+    # From commit to commit: sources are read during the batch before, which a batch's own seconds do not count.
+    seconds = [0.0, *(later.at - earlier.at for earlier, later in pairwise(commits))]
     speed = speed_of(seconds, commits, rows, sum(slot.cpu for slot in embedded.slots))
     announce(f"{folder.name}: {speed.rows_per_second:,.0f} rows/s, bound {ran.bound:,.0f}")
     return speed, speed.rows_per_second / ran.bound
