@@ -261,6 +261,14 @@ class SetOf(ListOf):
             state, slots, pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values, counted
         )
 
+    def result_type(self, function: str) -> pa.DataType:
+        return pa.int64() if function == "count_distinct" else super().result_type(function)
+
+    def results(self, function: str, state: KeyedState, slots: np.ndarray, counted: np.ndarray) -> pa.Array:
+        if function == "count_distinct":
+            return pa.array(_lengths(state.read(self._values, slots)))
+        return super().results(function, state, slots, counted)
+
     def kept(self, owners: np.ndarray, values: pa.Array) -> np.ndarray:
         coded = values.dictionary_encode()
         pairs = owners * max(1, len(coded.dictionary)) + coded.indices.to_numpy()
@@ -309,6 +317,7 @@ ACCUMULATORS: Mapping[str, type[Accumulator]] = {
     "arg_min": ArgMin,
     "collect_list": ListOf,
     "collect_set": SetOf,
+    "count_distinct": SetOf,
     "approx_count_distinct": Sketch,
 }
 

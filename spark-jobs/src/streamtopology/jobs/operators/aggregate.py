@@ -36,7 +36,7 @@ _OTHER_NAMES: Mapping[str, str] = {
     "avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max",
     "std": "stddev", "stddev_samp": "stddev", "var": "variance", "var_samp": "variance", "first_value": "first",
     "last_value": "last", "any_value": "first", "list": "collect_list", "array_agg": "collect_list", "bool_and": "min",
-    "bool_or": "max", "count_distinct": "approx_count_distinct",
+    "bool_or": "max",
 }  # fmt: skip
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
 _ROWS = "agg_rows"
