@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.lazy import LazyModule
-from streamtopology.jobs.operators.accumulators import ACCUMULATORS, Accumulator
+from streamtopology.jobs.operators.accumulators import ACCUMULATORS, Accumulator, ArgMax, TopOf
 from streamtopology.jobs.operators.base import Rows, field_values
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, of_ranks, ranks, values_of_state
 from streamtopology.jobs.operators.decimals import mean_type, means, of_words, sum_type, words_of
@@ -40,6 +40,8 @@ _OTHER_NAMES: Mapping[str, str] = {
     "bool_or": "max",
 }  # fmt: skip
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(.*?)\s*\)\s*", re.DOTALL)
+_MOST = re.compile(r"(.*\S)\s*,\s*(\d+)", re.DOTALL)
+MOST_OF_TOP = 1000
 _DISTINCT = re.compile(r"distinct\s+", re.IGNORECASE)
 _ROWS = "agg_rows"
 _HIGH = "high"
@@ -52,6 +54,18 @@ class Call:
     name: str
     function: str
     column: str
+    # Of arg_max and arg_min: how many are wanted, as a list; 0: one, alone.
+    most: int = 0
+
+    @property
+    def kept(self) -> str:
+        """What of the column is kept for an accumulator's function, by name."""
+        return f"{self.function}_{self.most}" if self.most else ACCUMULATORS[self.function].name
+
+    def accumulator(self, kind: pa.DataType) -> Accumulator:
+        """It for a column of type `kind`."""
+        made, prefix = ACCUMULATORS[self.function], _field(ACCUMULATORS[self.function].name, self.column)
+        return TopOf(prefix, kind, self.most, made.sign) if self.most and issubclass(made, ArgMax) else made(prefix, kind)
 
     @property
     def is_computed(self) -> bool:
@@ -77,7 +91,12 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
         function, column = match[1], "" if match[2] == "*" else match[2]
         if function == "count" and _DISTINCT.match(column):
             function, column = "count_distinct", _DISTINCT.sub("", column, count=1)
-        calls.append(Call(str(name), function, column))
+        counted = _MOST.fullmatch(column) if function in ("arg_max", "arg_min") else None
+        if counted is not None and not 1 <= int(counted[2]) <= MOST_OF_TOP:
+            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: 1 to {MOST_OF_TOP:,} of them", about=text)
+        calls.append(
+            Call(str(name), function, column) if counted is None else Call(str(name), function, counted[1], int(counted[2]))
+        )
     return tuple(calls)
 
 
@@ -121,8 +140,7 @@ class Aggregates:
         self._accumulators: dict[str, dict[str, Accumulator]] = {column: {} for column in self._types}
         for call in calls:
             if call.function in ACCUMULATORS:
-                made = ACCUMULATORS[call.function]
-                self._accumulators[call.column][made.name] = made(_field(made.name, call.column), self._types[call.column])
+                self._accumulators[call.column][call.kept] = call.accumulator(self._types[call.column])
         called = {(call.function, call.column) for call in calls}
         self._wide = {
             column
@@ -291,7 +309,7 @@ class Aggregates:
         return pa.float64() if call.function == "mean" else pa.from_numpy_dtype(_dtype(kind))
 
     def _accumulator(self, call: Call) -> Accumulator:
-        return self._accumulators[call.column][ACCUMULATORS[call.function].name]
+        return self._accumulators[call.column][call.kept]
 
 
 class Aggregate(KeyedAggregate):
