@@ -60,6 +60,7 @@ SQL: Mapping[str, str] = {
         numbered AS (SELECT bidder, t, count(*) FILTER (opens) OVER (PARTITION BY bidder ORDER BY t) AS session FROM marked)
         SELECT bidder, min(t) AS session_start, max(t) + INTERVAL 10 SECOND AS session_end, count(*) AS bid_count
         FROM numbered GROUP BY bidder, session""",
+    "q12": "SELECT bidder, count(*) AS bid_count FROM bid GROUP BY bidder",
     "q13": "SELECT auction, bidder, price, dateTime, (auction % 10000)::VARCHAR AS value FROM bid",
     "q14": """SELECT auction, bidder, 0.908 * price AS price, CASE WHEN hour(dateTime) BETWEEN 8 AND 18 THEN 'dayTime'
         WHEN hour(dateTime) <= 6 OR hour(dateTime) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS bidTimeType, dateTime,
@@ -145,6 +146,8 @@ def test_a_query_gives_what_duckdb_gives(name: str, queries: Any, events: Mappin
     found = flow.published("results")
     if name in NEWEST:
         found = _newest(found, NEWEST[name])
+    if name == "q12":  # in which windows they are, the clock says
+        found = found.group_by("bidder").aggregate([("bid_count", "sum")]).rename_columns({"bid_count_sum": "bid_count"})
     if name == "q19":  # of equal prices the order is not said
         prices = [[bid["price"] for bid in of_auction] for of_auction in found["bids"].to_pylist()]
         found = found.append_column("prices", pa.array(prices))
