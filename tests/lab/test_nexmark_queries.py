@@ -47,6 +47,10 @@ SQL: Mapping[str, str] = {
         SELECT max(b.price) AS final, a.category AS category {OPEN} GROUP BY a.id, a.category) GROUP BY category""",
     "q5": f"""SELECT c.auction, c.num FROM {COUNTS} c
         JOIN (SELECT starts, max(num) AS num FROM {COUNTS} GROUP BY starts) m ON c.starts = m.starts AND c.num = m.num""",
+    "q6": f"""SELECT seller, avg(price) AS mean FROM (
+        SELECT * FROM (SELECT a.id AS id, a.seller AS seller, b.price AS price, b.dateTime AS dateTime {OPEN}
+            QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.dateTime) = 1)
+        QUALIFY row_number() OVER (PARTITION BY seller ORDER BY dateTime DESC, id DESC) <= 11) GROUP BY seller""",
     "q7": f"""SELECT b.auction, b.price, b.bidder, b.dateTime, b.extra FROM bid b JOIN (
         SELECT max(price) AS price, {TUMBLE} + INTERVAL 10 SECOND AS ends FROM bid GROUP BY {TUMBLE}) m
         ON b.price = m.price AND b.dateTime BETWEEN m.ends - INTERVAL 10 SECOND AND m.ends""",
@@ -84,6 +88,7 @@ SQL: Mapping[str, str] = {
 }
 # Of those whose answer changes, the columns that say of what it is.
 NEWEST = {
+    "q6": ["seller"],
     "q4": ["category"],
     "q15": ["day"],
     "q16": ["channel", "day"],
