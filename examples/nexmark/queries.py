@@ -312,4 +312,4 @@ def topology_of(name):
 
 if __name__ == "__main__":
     asked = topology_of(sys.argv[1])
-    print(asked.to_yaml()) if "--manifest" in sys.argv else asked.run()
+    print(asked.to_yaml()) if "--manifest" in sys.argv else asked.run(drain=True)
