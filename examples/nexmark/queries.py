@@ -8,8 +8,8 @@ A query whose answer changes with each event in SQL (q4, q6, q9) is answered her
 over.
 """
 
-import os
 import sys
+from pathlib import Path
 
 from streamtopology import Topology
 
@@ -200,9 +200,10 @@ def q12(topology):
 def q13(topology):
     """Every bid with a value of a small table."""
     keyed = bids(topology, select=["auction", "bidder", "price", "dateTime", "auction % 10000 AS key"])
-    table = os.path.abspath(f"{DATA}/side_input.csv")
+    table = Path(DATA, "side_input.csv").absolute()
+    table.write_text("key,value\n" + "".join(f"{key},{key}\n" for key in range(10_000)))
     return keyed.key_by(policy="shuffle").enrich(
-        "out", lookup={"file": table, "on": "key", "schema": "key BIGINT, value STRING", "options": {"header": True}}
+        "out", lookup={"file": str(table), "on": "key", "schema": "key BIGINT, value STRING", "options": {"header": True}}
     )
 
 

@@ -21,7 +21,7 @@ EVENTS = 8_000
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nexmark")
-    settings = ["--events", str(EVENTS), "--rate", "100", "--files", "4"]
+    settings = ["--events", str(EVENTS), "--first-event-rate", "100", "--files", "4"]
     subprocess.run([str(STREAMTOPOLOGY), "nexmark", str(folder), *settings], check=True, capture_output=True)
     return folder
 
