@@ -52,10 +52,10 @@ import time
 from pathlib import Path
 
 def wait(rows, batch):
-    busy = Path(__file__).parent / "busy"
-    if not busy.exists():
+    folder = Path(__file__).parent
+    if (folder / "away").exists():
         raise ValueError("away")
-    while busy.exists():
+    while (folder / "busy").exists():
         time.sleep(0.05)
 """
 
@@ -67,9 +67,10 @@ def test_a_start_says_that_it_waits_for_a_sink(runner: Runner) -> None:
     (folder / "slow.py").write_text(SLOW)
     sink = {"name": "slow", "input": "counts", "format": "function", "options": {"run": "slow/slow.py:wait", "frame": "arrow"}}
     given = manifest("slow", [files(folder / "rows")], [counting()], [sink])
+    (folder / "away").touch()
     with pytest.raises(SinkError, match="the function failed at batch 0"):
         runner.run(given)
-    (folder / "busy").touch()
+    (folder / "away").rename(folder / "busy")
     with runner.running(given) as running:
         running.wait_until(lambda: running.history.activity.detail == "the sinks get batch 0, unless they have it")
         (folder / "busy").unlink()
