@@ -82,8 +82,8 @@ def _nexmark_options(command: Callable[..., int]) -> Callable[..., int]:
 def nexmark(folder: Path, events: int, files: int, **options: int) -> int:
     """Write the stream of the benchmark Nexmark as Parquet files.
 
-    People, auctions and bids, in the folders person, auction and bid, are those of nexmark's own generator, if its random
-    numbers had seeds. Options have its names. Times begin on 2015-07-15. Files of the same names are replaced.
+    The folders person, auction and bid get the events of nexmark's own generator, which has no seed: here each event has
+    one. Options have its names. Times begin on 2015-07-15. Files of the same names are replaced.
     """
     from streamtopology.lab.nexmark.events import write_events
 

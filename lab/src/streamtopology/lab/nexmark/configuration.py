@@ -43,3 +43,8 @@ class NexmarkConfiguration:
     @property
     def total_proportion(self) -> int:
         return self.person_proportion + self.auction_proportion + self.bid_proportion
+
+    @property
+    def proportions(self) -> tuple[int, int, int]:
+        """Of people, of auctions and of all."""
+        return self.person_proportion, self.auction_proportion, self.total_proportion

@@ -26,7 +26,7 @@ _ROW_GROUPS = 16
 # The time of event number 0: 2015-07-15T00:00:00Z, as Beam's Nexmark has it; nexmark's own begins when it is started.
 BASE_TIME_MS = 1_436_918_400_000
 
-# Nexmark's source begins with event number 1, whose id is 2: there is no person 1000, and no auction 1000.
+# Nexmark's source begins with event number 1, whose id is 2: by its proportions person 1000 and auction 1000 never come.
 _FIRST_NUMBER = _ID_OF_NUMBER_0 = 1
 _FIRST_PERSON = _FIRST_AUCTION = 1000
 _FIRST_BIDDER = 2 * _FIRST_PERSON  # nexmark's BidGenerator adds it twice: bidders are not the people whom it has chosen
@@ -41,8 +41,8 @@ def make_events(configuration: NexmarkConfiguration, kind: str, first: int, coun
     numbers = _emitted(configuration, np.arange(first + _FIRST_NUMBER, first + count + _FIRST_NUMBER, dtype=np.int64))
     events = numbers + _ID_OF_NUMBER_0
     offsets = events % configuration.total_proportion
-    ends = np.cumsum([configuration.person_proportion, configuration.auction_proportion, configuration.bid_proportion])
-    chosen = events[np.searchsorted(ends, offsets, side="right") == KINDS.index(kind)]
+    people, auctions, _ = configuration.proportions
+    chosen = events[np.searchsorted([people, people + auctions], offsets, side="right") == KINDS.index(kind)]
     base = np.uint64(next_long(seeded(np.uint64(configuration.seed))))
     columns = _COLUMNS[kind](configuration, base, chosen, texts(configuration.seed))
     return pa.table({**columns, "event_id": chosen})
@@ -55,7 +55,7 @@ def write_events(folder: Path, configuration: NexmarkConfiguration, events: int,
     """
     if events > files * MOST_EVENTS_OF_A_FILE:
         needed = -(-events // MOST_EVENTS_OF_A_FILE)
-        raise ValueError(f"a file has at most {MOST_EVENTS_OF_A_FILE:,} events: {events:,} events need {needed:,} files or more")
+        raise ValueError(f"a file has at most {MOST_EVENTS_OF_A_FILE:,} events: {events:,} events need {needed:,} files")
 
     def batch(kind: str, number: int) -> pa.Table:
         first, end = number * events // files, (number + 1) * events // files
@@ -72,8 +72,7 @@ def _emitted(configuration: NexmarkConfiguration, numbers: Numbers) -> Numbers:
 
 def _people(configuration: NexmarkConfiguration, base: np.uint64, events: Numbers, once: Texts) -> Columns:
     lengths = [np.array([len(text) for text in each]) for each in (NAMES, CITIES)]
-    proportions = configuration.person_proportion, configuration.total_proportion
-    numbers, cards, emails, ends = kernels.draw_people(events, base, *proportions, *lengths)
+    numbers, cards, emails, ends = kernels.draw_people(events, base, configuration.proportions, *lengths)
     return {
         "id": numbers[:, 0] + _FIRST_PERSON,
         "name": pa.array(NAMES).take(pa.array(numbers[:, 1])),
@@ -87,12 +86,13 @@ def _people(configuration: NexmarkConfiguration, base: np.uint64, events: Number
 
 
 def _auctions(configuration: NexmarkConfiguration, base: np.uint64, events: Numbers, once: Texts) -> Columns:
-    proportions = configuration.person_proportion, configuration.auction_proportion, configuration.total_proportion
     times = _milliseconds(configuration, events)
     ahead = configuration.num_in_flight_auctions * configuration.total_proportion // max(configuration.auction_proportion, 1)
     horizons = _milliseconds(configuration, events + ahead) - times
     ratios = configuration.hot_sellers_ratio, configuration.num_active_people
-    numbers, names, name_ends, texts, text_ends = kernels.draw_auctions(events, base, *proportions, *ratios, horizons)
+    numbers, names, name_ends, texts, text_ends = kernels.draw_auctions(
+        events, base, configuration.proportions, *ratios, horizons
+    )
     return {
         "id": numbers[:, 0] + _FIRST_AUCTION,
         "itemName": _strings(names, name_ends),
@@ -108,10 +108,9 @@ def _auctions(configuration: NexmarkConfiguration, base: np.uint64, events: Numb
 
 
 def _bids(configuration: NexmarkConfiguration, base: np.uint64, events: Numbers, once: Texts) -> Columns:
-    proportions = configuration.person_proportion, configuration.auction_proportion, configuration.total_proportion
     ratios = configuration.hot_auction_ratio, configuration.hot_bidders_ratio
     recent = configuration.num_in_flight_auctions, configuration.num_active_people
-    numbers = kernels.draw_bids(events, base, *proportions, *ratios, *recent)
+    numbers = kernels.draw_bids(events, base, configuration.proportions, *ratios, *recent)
     channels = pa.array(numbers[:, 3])
     return {
         "auction": numbers[:, 0] + _FIRST_AUCTION,

@@ -1,7 +1,7 @@
 """Nexmark's PersonGenerator, AuctionGenerator and BidGenerator, for many event ids at once.
 
 Each event has random numbers of its own, those of `new SplittableRandom(base + event id)`, so that any slice of a stream can
-be made alone. Ids of people and auctions are counted from 0 here. `people`, `auctions` and `total` are the proportions.
+be made alone. Ids of people and auctions are counted from 0 here. Proportions are those of people, of auctions and of all.
 An `extra` is a place in the long string: its start and its length.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from streamtopology.lab.nexmark.splittable_random import next_int, next_price, next_string, next_up_to, seeded
-from streamtopology.lab.nexmark.texts import CHANNELS, HOT_CHANNELS, FIRST_NAMES, LAST_NAMES, STATES
+from streamtopology.lab.nexmark.texts import CHANNELS, FIRST_NAMES, HOT_CHANNELS, LAST_NAMES, STATES
 
 CARD_LENGTH = 19
 
@@ -29,14 +29,16 @@ _FIRST_NAMES, _LAST_NAMES, _STATES, _HOT_CHANNELS = len(FIRST_NAMES), len(LAST_N
 
 
 @njit(cache=True, nogil=True)
-def _last_person(event: Any, people: Any, total: Any) -> Any:
+def _last_person(event: Any, proportions: Any) -> Any:
     """The person whom this event is, or else the last one before it; may be -1."""
+    people, _, total = proportions
     return event // total * people + min(event % total, people - 1)
 
 
 @njit(cache=True, nogil=True)
-def _last_auction(event: Any, people: Any, auctions: Any, total: Any) -> Any:
+def _last_auction(event: Any, proportions: Any) -> Any:
     """The auction that this event, no person, is, or else the last one before it; may be -1."""
+    people, auctions, total = proportions
     return event // total * auctions + min(event % total - people, auctions - 1)
 
 
@@ -67,7 +69,7 @@ def _next_extra(state: Any, size: Any, average: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def draw_people(events: Any, base: Any, people: Any, total: Any, name_lengths: Any, city_lengths: Any) -> Any:
+def draw_people(events: Any, base: Any, proportions: Any, name_lengths: Any, city_lengths: Any) -> Any:
     """events int64[n], base uint64 -> numbers int64[n, 6]: id, place of the name, of the city, of the state, and the extra;
     cards uint8[n * 19]; e-mail addresses uint8[] and the end of each int32[n + 1], from 0."""
     n = len(events)
@@ -91,7 +93,7 @@ def draw_people(events: Any, base: Any, people: Any, total: Any, name_lengths: A
                 cards[i * CARD_LENGTH + part * 5 + place] = ord("0") + digits % 10
                 digits //= 10
         city = next_int(state, len(city_lengths))
-        numbers[i, 0] = _last_person(events[i], people, total)
+        numbers[i, 0] = _last_person(events[i], proportions)
         numbers[i, 1], numbers[i, 2], numbers[i, 3] = name, city, next_int(state, _STATES)
         size = 8 + name_lengths[name] + end - ends[i] + CARD_LENGTH + city_lengths[city] + 2
         numbers[i, 4], numbers[i, 5] = _next_extra(state, size, _PERSON_SIZE)
@@ -99,9 +101,7 @@ def draw_people(events: Any, base: Any, people: Any, total: Any, name_lengths: A
 
 
 @njit(cache=True, nogil=True)
-def draw_auctions(
-    events: Any, base: Any, people: Any, auctions: Any, total: Any, hot_sellers: Any, active: Any, horizons: Any
-) -> Any:
+def draw_auctions(events: Any, base: Any, proportions: Any, hot_sellers: Any, active: Any, horizons: Any) -> Any:
     """events int64[n], base uint64 -> numbers int64[n, 8]: id, seller, category, initial bid, reserve, milliseconds that the
     auction takes, and the extra; item names uint8[] and the end of each int32[n + 1], from 0; descriptions and their ends.
 
@@ -113,9 +113,9 @@ def draw_auctions(
     texts, text_ends = np.empty(n * _DESCRIPTION, np.uint8), np.zeros(n + 1, np.int32)
     for i in range(n):
         state = seeded(base + np.uint64(events[i]))
-        person = _last_person(events[i], people, total)
+        person = _last_person(events[i], proportions)
         is_hot = next_int(state, hot_sellers) > 0
-        numbers[i, 0] = _last_auction(events[i], people, auctions, total)
+        numbers[i, 0] = _last_auction(events[i], proportions)
         numbers[i, 1] = _hot(person) if is_hot else _next_person(state, person, active)
         numbers[i, 2] = next_int(state, _CATEGORIES)
         numbers[i, 3] = next_price(state)
@@ -130,16 +130,16 @@ def draw_auctions(
 
 @njit(cache=True, nogil=True)
 def draw_bids(
-    events: Any, base: Any, people: Any, auctions: Any, total: Any, hot_auctions: Any, hot_bidders: Any, in_flight: Any, active: Any
+    events: Any, base: Any, proportions: Any, hot_auctions: Any, hot_bidders: Any, in_flight: Any, active: Any
 ) -> Any:
     """events int64[n], base uint64 -> int64[n, 6]: auction, bidder, price, place of the channel, and the extra."""
     numbers = np.empty((len(events), 6), np.int64)
     for i in range(len(events)):
         state = seeded(base + np.uint64(events[i]))
-        auction = _last_auction(events[i], people, auctions, total)
+        auction = _last_auction(events[i], proportions)
         is_hot = next_int(state, hot_auctions) > 0
         numbers[i, 0] = _hot(auction) if is_hot else _next_auction(state, auction, in_flight)
-        person = _last_person(events[i], people, total)
+        person = _last_person(events[i], proportions)
         is_hot = next_int(state, hot_bidders) > 0
         numbers[i, 1] = _hot(person) + 1 if is_hot else _next_person(state, person, active)
         numbers[i, 2] = next_price(state)

@@ -25,13 +25,13 @@ CHANNELS = 10_000
 
 _LONG_STRING = 1024 * 1024
 _LETTERS_OF_A_DRAW = 6
-_WORDS_OF_A_URL = 3
+_WORDS = 3  # of a URL
 _LONGEST_WORD = 5
 
 
 @dataclass(frozen=True)
 class Texts:
-    """`extra` is the ASCII uint8[2^20] that all columns `extra` are slices of; `channels` and `urls` begin with the hot ones."""
+    """`extra` is the ASCII uint8[2^20] that all columns `extra` are slices of; `channels` and `urls` begin with the hot."""
 
     extra: Bytes
     channels: pa.StringArray
@@ -40,10 +40,10 @@ class Texts:
 
 @lru_cache(maxsize=4)
 def texts(seed: int) -> Texts:
-    """What nexmark's StringsGenerator and BidGenerator draw when Java loads them, in this order, with Java's own seed `seed`."""
+    """What nexmark's StringsGenerator and BidGenerator draw when Java loads them, in this order, from Java's own seed."""
     words, lengths, with_channel = _draw_urls(unseeded(seed, 1), len(HOT_CHANNELS), CHANNELS)
-    names = [bytes(word[:length]).decode() for word, length in zip(words, lengths, strict=True)]
-    urls = [f"https://www.nexmark.com/{'/'.join(names[i : i + 3])}/item.htm?query=1" for i in range(0, len(names), _WORDS_OF_A_URL)]
+    parts = [bytes(word[:length]).decode() for word, length in zip(words, lengths, strict=True)]
+    urls = [f"https://www.nexmark.com/{'/'.join(parts[i : i + _WORDS])}/item.htm?query=1" for i in range(0, len(parts), _WORDS)]
     for channel in np.flatnonzero(with_channel).tolist():
         urls[len(HOT_CHANNELS) + channel] += f"&channel_id={_channel_id(channel)}"
     channels = [*HOT_CHANNELS, *(f"channel-{channel}" for channel in range(CHANNELS))]
@@ -73,12 +73,12 @@ def _draw_letters(state: Any, length: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _draw_urls(state: Any, hot: Any, channels: Any) -> Any:
-    """BidGenerator's words of the URLs uint8[3 a URL, longest], their lengths int64[], and bool[channels]: names its channel."""
-    words = np.empty(((hot + channels) * _WORDS_OF_A_URL, _LONGEST_WORD), np.uint8)
+    """BidGenerator's words of the URLs uint8[3 a URL, longest], their lengths, and bool[channels]: names its channel."""
+    words = np.empty(((hot + channels) * _WORDS, _LONGEST_WORD), np.uint8)
     lengths = np.empty(len(words), np.int64)
     with_channel = np.zeros(channels, np.bool_)
     for url in range(hot + channels):
-        for word in range(url * _WORDS_OF_A_URL, (url + 1) * _WORDS_OF_A_URL):
+        for word in range(url * _WORDS, (url + 1) * _WORDS):
             lengths[word] = next_string(state, _LONGEST_WORD, ord("_"), words[word], 0)
         if url >= hot:
             with_channel[url - hot] = next_int(state, 10) > 0
