@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 
 JOB = Path(__file__).parents[2] / "examples/nexmark/job.py"
 STREAMTOPOLOGY = Path(sys.executable).with_name("streamtopology")
-EVENTS = 8_000
+EVENTS = 20_000
 
 
 @pytest.fixture(scope="module")
