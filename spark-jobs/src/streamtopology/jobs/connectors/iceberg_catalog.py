@@ -26,8 +26,8 @@ def open_catalog(options: Mapping[str, str]) -> Catalog:
     """The catalogue that options `catalog.*` name. Variables in them have values in the environment: MissingVariable."""
     from pyiceberg.catalog import load_catalog
 
-    given = {name: text for name, text in options.items() if name.startswith(CATALOG)}
-    settings = {name.removeprefix(CATALOG): with_variables(name, text, os.environ, "the driver") for name, text in given.items()}
+    given = [(name, text) for name, text in options.items() if name.startswith(CATALOG)]
+    settings = {name.removeprefix(CATALOG): with_variables(name, text, os.environ, "the driver") for name, text in given}
     for name, variables in _OF_THE_ENVIRONMENT.items():
         if known := next(filter(None, map(os.environ.get, variables)), None):
             settings.setdefault(name, known)
