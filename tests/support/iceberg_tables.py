@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import snapshot as updates
 
 NAME = "lake.t"
+_ID = "PARQUET:field_id"
 
 
 def rows(keys: Sequence[int], **columns: list[Any]) -> pa.Table:
@@ -22,16 +25,31 @@ def rows(keys: Sequence[int], **columns: list[Any]) -> pa.Table:
 
 
 def options_in(folder: Path, warehouse: str = "") -> dict[str, str]:
-    """The catalogue's, by their names in a manifest."""
-    of_catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": warehouse or str(folder / "warehouse")}
+    """The catalogue's, by their names in a manifest; its file is that of a RestCatalog in the same folder."""
+    of_catalog = {"type": "sql", "uri": f"sqlite:///{folder}/rest.db", "warehouse": warehouse or str(folder / "warehouse")}
     return {f"catalog.{name}": value for name, value in of_catalog.items()}
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _AppendDeletes(updates._FastAppendFiles):
+    def new_manifest_writer(self, spec: Any) -> ManifestWriterV2:
+        schema, output = self._transaction.table_metadata.schema(), self.new_manifest_output()
+        return _DeletesWriter(spec, schema, output, self._snapshot_id, self._compression)
 
 
 class Owner:
     """Changes the table. `given`: more settings of the catalogue."""
 
     def __init__(self, folder: Path, warehouse: str = "", **given: str) -> None:
-        options = options_in(folder, warehouse)
+        self.folder, options = folder, options_in(folder, warehouse)
         self.catalog: Catalog = load_catalog(
             "default", **{name.removeprefix("catalog."): value for name, value in options.items()}, **given
         )
@@ -64,20 +82,48 @@ class Owner:
             update._summary = lambda given={}: summarized(given).model_copy(update={"operation": Operation.REPLACE})  # type: ignore[method-assign]
             update.commit()
 
-    def delete_on_read(self, content: DataFileContent = DataFileContent.POSITION_DELETES) -> None:
-        """Append a file of deletes, which pyiceberg reads but does not write: the first row of the newest data file."""
+    def delete_on_read(
+        self, by: Operation = Operation.DELETE, content: DataFileContent = DataFileContent.POSITION_DELETES
+    ) -> None:
+        """Say in a file that the first row of a data file is deleted, or (equality) all rows with its key."""
+        table = self.table
+        file = next(iter(table.scan().plan_files())).file
+        path = f"{table.location()}/data/{uuid.uuid4().hex}-deletes.parquet"
+        fields = [
+            pa.field("file_path", pa.string(), metadata={_ID: "2147483546"}),
+            pa.field("pos", pa.int64(), metadata={_ID: "2147483545"}),
+        ]
+        pq.write_table(pa.table([[file.file_path], [0]], schema=pa.schema(fields)), path)
+        size, ids = Path(path).stat().st_size, [1] if content == DataFileContent.EQUALITY_DELETES else None
+        deletes = DataFile.from_args(
+            content=content, file_path=path, file_format=FileFormat.PARQUET, partition=file.partition, record_count=1,
+            file_size_in_bytes=size, equality_ids=ids,
+        )  # fmt: skip
+        deletes.spec_id = file.spec_id
+        with table.transaction() as changed:
+            update = _AppendDeletes(by, changed, table.io)
+            update.append_data_file(deletes)
+            update.commit()
 
-    def expire(self, *snapshots: int, files: bool = False) -> None:
+    def expire(self, *snapshots: int) -> None:
         self.table.maintenance.expire_snapshots().by_ids([*snapshots]).commit()
 
-    def expire_old(self) -> None:
-        """All but the newest snapshot, and the files that it does not have."""
+    @property
+    def appended(self) -> list[int]:
+        """The snapshots that append."""
+        known = self.table.snapshots()
+        return [each.snapshot_id for each in known if each.summary is not None and each.summary.operation == Operation.APPEND]
+
+    def expire_old(self, first: int | None = None) -> None:
+        """Those before the snapshot `first` (None: the newest one), and the files that only they had."""
         table = self.table
-        paths = {task.file.file_path for task in table.scan().plan_files()}
-        newest = table.metadata.current_snapshot_id
-        self.expire(*(snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id != newest))
-        for path in Path(table.location().removeprefix("file://")).glob("data/**/*.parquet"):
-            if str(path) not in paths:
+        known = [snapshot.snapshot_id for snapshot in table.snapshots()]
+        at = known.index(first) if first is not None else len(known) - 1
+        kept = {task.file.file_path for number in known[at:] for task in table.scan(snapshot_id=number).plan_files()}
+        if known[:at]:
+            self.expire(*known[:at])
+        for path in Path(table.location()).glob("data/**/*.parquet"):
+            if str(path) not in kept:
                 path.unlink()
 
     def forget(self) -> None:

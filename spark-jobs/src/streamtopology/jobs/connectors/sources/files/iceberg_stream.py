@@ -16,6 +16,7 @@ from streamtopology.jobs.connectors.sources.files.iceberg_table import (
     appended,
     asked,
     files_of_snapshot,
+    is_first,
     names_in,
     snapshot_of,
     snapshots_after,
@@ -55,15 +56,14 @@ class IcebergStream(TableStream):
         self._require_table(str(table.metadata.table_uuid), table.schema().as_arrow())
         self._found, last = {}, self._last_version()
         if last not in (None, self._read):
-            self._read = last
-            self._find(last, appended(self._spec, table, snapshot_of(self._spec, table, last, ELSE)))
-        elif is_whole and self._read is not None:
-            whole = snapshot_of(self._spec, table, self._read, ELSE)
-            self._find(self._read, files_of_snapshot(self._spec, table, whole))
+            self._read, is_whole = last, False
+        if self._read is not None:
+            files_of = files_of_snapshot if is_whole else appended
+            self._find(self._read, files_of(self._spec, table, snapshot_of(self._spec, table, self._read, ELSE)))
         return True
 
     def _first(self, table: Table) -> Begin | None:
-        """The begin by `stream-from-timestamp`; None if no snapshot is that young."""
+        """The newest snapshot, or the first one by `stream-from-timestamp`; None if none is that young."""
         table_id, newest, since = str(table.metadata.table_uuid), table.current_snapshot(), self._spec.options.get(FROM)
         if since is None:
             return table_id, None if newest is None else newest.snapshot_id, True
@@ -71,13 +71,13 @@ class IcebergStream(TableStream):
         first = next((snapshot for snapshot in known if snapshot.timestamp_ms >= int(since)), None)
         if first is None:
             return None
-        if first is known[0] and first.parent_snapshot_id is not None and first.timestamp_ms > int(since):
+        if first is known[0] and not is_first(first) and first.timestamp_ms > int(since):
             raise refusal(
                 self._spec,
-                f"has no snapshots from before {first.timestamp_ms} any more, as they have expired: set options.{FROM} to that "
-                "time, or leave it out to begin with all rows that the table has",
+                f"has no snapshots from before {first.timestamp_ms} any more: set options.{FROM} to that time, "
+                "or leave it out to begin with all rows that the table has",
             )
-        return table_id, first.parent_snapshot_id, False
+        return table_id, first.snapshot_id, False
 
     def _looked(self, table: Table) -> None:
         if self._table is not None and table.metadata_location == self._table.metadata_location:

@@ -126,12 +126,18 @@ def snapshots_after(spec: SourceSpec, table: Table, read: int | None, remedy: st
         if snapshot.snapshot_id == read:
             return found[::-1]
         found.append(snapshot)
-    if (found[-1].parent_snapshot_id if found else None) == read:
+    oldest = found[-1] if found else None
+    if (oldest is None or is_first(oldest)) if read is None else (oldest is not None and oldest.parent_snapshot_id == read):
         return found[::-1]
     if read is None:
         raise refusal(spec, f"no longer has its first snapshot, which expired before it was read; {_LONGER}, and {remedy}")
     snapshot_of(spec, table, read, remedy)
     raise refusal(spec, f"was read up to snapshot {read}, and was rolled back or replaced since then; put it back, or {remedy}")
+
+
+def is_first(snapshot: Snapshot) -> bool:
+    """True if no snapshot was before it: pyiceberg takes the parent from those whose parent it expires."""
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
 
 
 def snapshot_of(spec: SourceSpec, table: Table, number: int, remedy: str) -> Snapshot:
@@ -170,7 +176,10 @@ def names_in(spec: SourceSpec, table: Table, path: str, partition_spec: int, sto
     Raises TableError for a file that says less than the table does.
     """
     if any(_id(field) is None for field in stored):
-        stored = pyarrow_to_schema(stored, table.name_mapping(), downcast_ns_timestamp_to_us=True).as_arrow()
+        try:
+            stored = pyarrow_to_schema(stored, table.name_mapping(), downcast_ns_timestamp_to_us=True).as_arrow()
+        except (ValueError, TypeError) as error:
+            raise refusal(spec, f"has {path}, whose columns have no ids, nor does the table name them: {error}") from error
     own, names, columns = {_id(field): field for field in stored}, list[tuple[str, str | None]](), table.schema().as_arrow()
     given = {field.source_id for field in table.specs()[partition_spec].fields if str(field.transform) == "identity"}
     for name in declared_schema(spec).names:
