@@ -26,6 +26,7 @@ from support.processes import apart
 from support.streams import Stream, parquet_file, rows_of
 
 from streamtopology import topology
+from streamtopology.jobs.connectors.folder_overlap import overlap_problems
 from streamtopology.jobs.connectors.sinks import Writer, open_sink
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.errors import CatalogError, TableError
@@ -489,6 +490,13 @@ def test_good_source_has_no_findings_and_others_name_what_is_wrong(tmp_path: Pat
         (problem,) = check(source(tmp_path, **{name: value})).findings
         assert problem.path == f"options.{name}"
         assert re.search(said, problem.message)
+
+
+def test_table_that_a_sink_of_the_topology_appends_to_is_refused(tmp_path: Path) -> None:
+    reads, of_table = source(tmp_path), {"table": NAME, **options_in(tmp_path)}
+    for options, said in ((of_table, ["table"]), ({**of_table, "table": "lake.other"}, [])):
+        both = topology.Topology("both", (reads,), (), (topology.Sink("out", "all", "iceberg", options),), ())
+        assert [problem.path.rpartition(".")[2] for problem in overlap_problems(both)] == said
 
 
 @apart

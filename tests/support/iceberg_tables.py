@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import snapshot as updates
@@ -55,7 +56,7 @@ class Owner:
         )
         self.catalog.create_namespace_if_not_exists("lake")
 
-    def make(self, columns: pa.Schema | None = None, *, by: Sequence[str] = (), version: int = 2) -> None:
+    def make(self, columns: pa.Schema | Schema | None = None, *, by: Sequence[str] = (), version: int = 2) -> None:
         made = self.catalog.create_table(NAME, columns or rows([]).schema, properties={"format-version": str(version)})
         with made.update_spec() as spec:
             for column in by:

@@ -120,7 +120,8 @@ def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Itera
             if field.name.lower() in texts:
                 check_partitions(pa.schema([field]), texts, f"source {spec.name!r}, {path}")
                 continue
-            conform(found, pa.schema([field]), f"source {spec.name!r}, {path}")
+            of = f"table {place_of_table(spec)}" if spec.is_table else path
+            conform(found, pa.schema([field]), f"source {spec.name!r}, {of}")
         except SchemaMismatchError as error:
             unused = field.name not in used.names
             yield Doubt("schema", f"{error}; nothing uses it yet") if unused else Problem("schema", str(error))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeltaStream(TableStream):
-    """Versions are the numbers of commits."""
+    """Versions are the numbers of commits. If that of the begin is not read as a whole, what comes after it is."""
 
     keep = (
         "VACUUM deletes files that a compaction or a change has replaced. Keep them longer (delta.deletedFileRetentionDuration)"

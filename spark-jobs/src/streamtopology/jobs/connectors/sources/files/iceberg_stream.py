@@ -26,7 +26,7 @@ from streamtopology.jobs.connectors.sources.files.tables import refusal
 
 
 class IcebergStream(TableStream):
-    """Versions are the ids of snapshots."""
+    """Versions are the ids of snapshots. If that of the begin is not read as a whole, what it appends is."""
 
     keep = (
         "a job has expired its snapshot, or has taken it for an orphan. Keep snapshots and files for longer than the source "

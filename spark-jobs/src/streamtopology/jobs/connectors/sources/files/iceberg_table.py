@@ -79,7 +79,8 @@ def _is_of_sql(error: Exception) -> bool:
 def _said(spec: SourceSpec, error: Exception) -> SourceError:
     if isinstance(error, (NoSuchTableError, NoSuchNamespaceError)):
         return refusal(spec, "is not in its catalogue; make it first, or correct option table")
-    why = first_line(error, spec.options.values(), os.environ, " ".join(str(error).split()))
+    text = " ".join(str(error).split()).partition(" [type=")[0]  # of pydantic
+    why = first_line(error, spec.options.values(), os.environ, text)
     if isinstance(error, (OSError, RESTError)) or _is_of_sql(error):
         remedy = "wait until its catalogue and its bucket answer, or correct the options catalog.*"
         return CatalogError(f"source {spec.name!r}: table {place_of_table(spec)}: {why}; {remedy}")

@@ -20,7 +20,7 @@ from streamtopology.jobs.connectors.sources.files.tables import place_of_table, 
 from streamtopology.jobs.connectors.sources.schema.conform import conform
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 
-# The id of a table, a version of it (None: before the first one), and whether all of that is read.
+# The id of a table, a version of it (None: before there is any), and whether all of that is read.
 Begin = tuple[str, Any, bool]
 
 ELSE = "give the source another name, under which it is read from its start"
