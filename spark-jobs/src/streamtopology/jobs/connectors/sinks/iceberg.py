@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.iceberg_catalog import open_catalog
 from streamtopology.jobs.connectors.sinks.table_types import ICEBERG
 from streamtopology.jobs.connectors.sinks.tables import APPLICATION, BATCH, TablePlace
+from streamtopology.jobs.connectors.sources.iceberg_catalog import open_catalog
 from streamtopology.jobs.variables import first_line
 
 if TYPE_CHECKING:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME
-from streamtopology.jobs.connectors.iceberg_catalog import CATALOG, unset_variable
-from streamtopology.jobs.connectors.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.connectors.kafka_settings import PREFIX as KAFKA_PREFIX
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SINKS, kafka_settings, set_by_us
 from streamtopology.jobs.connectors.sinks.base import BatchSink, SinkError, Writer, WrittenOutput
@@ -39,6 +37,8 @@ from streamtopology.jobs.connectors.sinks.spark_writer import SparkSink
 from streamtopology.jobs.connectors.sinks.tables import TablePlace, TableSink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG, unset_variable
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import Problem, did_you_mean

@@ -26,7 +26,8 @@ from streamtopology.jobs.connectors.sources.files.partitions import (
     partition_texts,
 )
 from streamtopology.jobs.connectors.sources.files.survey import unread_folders, why_none
-from streamtopology.jobs.connectors.sources.files.tables import columns_of_table, place_of_table
+from streamtopology.jobs.connectors.sources.files.table_look import columns_of_table
+from streamtopology.jobs.connectors.sources.files.tables import place_of_table
 from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.connectors.sources.schema.conform import (
     MissingColumnError,

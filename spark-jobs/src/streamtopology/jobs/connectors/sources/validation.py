@@ -14,8 +14,6 @@ import pyarrow as pa
 from streamtopology.jobs.columnar.corrections import corrected, expression_fault
 from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
-from streamtopology.jobs.connectors.iceberg_catalog import CATALOG, unset_variable
-from streamtopology.jobs.connectors.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SOURCES, set_by_us
 from streamtopology.jobs.connectors.sources.descriptors import (
     FROM,
@@ -26,6 +24,8 @@ from streamtopology.jobs.connectors.sources.descriptors import (
     positive_option,
     unwritable,
 )
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG, unset_variable
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topic_problems
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample

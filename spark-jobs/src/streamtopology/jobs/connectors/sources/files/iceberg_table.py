@@ -23,10 +23,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.delete_file_index import DeleteFileIndex
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
-from streamtopology.jobs.connectors.iceberg_catalog import open_catalog
 from streamtopology.jobs.connectors.sources.descriptors import Names, SourceSpec
 from streamtopology.jobs.connectors.sources.errors import CatalogError, SourceError
 from streamtopology.jobs.connectors.sources.files.tables import place_of_table, refusal
+from streamtopology.jobs.connectors.sources.iceberg_catalog import open_catalog
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.connectors.sources.stored_files import FileStatus, each_of
 from streamtopology.jobs.variables import first_line

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.files.partitions import is_partition, looks_everywhere
-from streamtopology.jobs.connectors.sources.files.tables import files_of_table
+from streamtopology.jobs.connectors.sources.files.table_look import files_of_table
 from streamtopology.jobs.connectors.sources.path_patterns import (
     fits_name,
     fixed_part,
