@@ -29,12 +29,15 @@ Pairs = list[tuple[int, Any]]
 
 
 def aggregates(kind: pa.DataType, *functions: str, nan: str = "ignore") -> Aggregates:
-    calls = parse_calls({function: f"{function}(x)" for function in functions})
+    calls = parse_calls(
+        {function: function.replace("(", "(x, ") if "(" in function else f"{function}(x)" for function in functions}
+    )
     return Aggregates(calls, {"s": pa.schema([("k", pa.int64()), ("x", kind)])}, nan)
 
 
 def exact(kind: pa.DataType) -> list[str]:
-    return [name for name, kept in ACCUMULATORS.items() if kept.takes(kind) and name != "approx_count_distinct"]
+    tops = ["arg_max(1)", "arg_max(3)", "arg_min(2)"] if ACCUMULATORS["arg_max"].takes(kind) else []
+    return [*tops, *(name for name, kept in ACCUMULATORS.items() if kept.takes(kind) and name != "approx_count_distinct")]
 
 
 class Instance:
@@ -81,10 +84,18 @@ def slowly(function: str, values: list[Any]) -> Any:
         return values[-1] if values else None
     if function in ("arg_max", "arg_min"):
         return newest_extreme(values, max if function == "arg_max" else min)
+    if function.startswith("arg_m") and "(" in function:
+        left, found = list(values), []
+        while left and len(found) < int(function[8:-1]):
+            found.append(newest_extreme(left, max if function.startswith("arg_max") else min))
+            left.pop(max(place for place, value in enumerate(left) if value is found[-1]))
+        return found
     if function == "collect_list":
         return values
     if function == "collect_set":
         return list(dict.fromkeys(values))
+    if function == "count_distinct":
+        return len(set(values))
     least, of = {
         "stddev": (2, statistics.stdev),
         "variance": (2, statistics.variance),

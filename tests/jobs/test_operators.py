@@ -168,6 +168,25 @@ def test_aggregates_equal_duckdbs_when_nan_counts_as_null(rows, places, owners):
 
 @FEW
 @given(rows_of, cuts, owners_of)
+def test_aggregates_of_expressions_equal_duckdbs(rows, places, owners):
+    calls = {
+        "products": "sum(i * (k + 1))",
+        "large": "count( CASE WHEN i > 10 THEN 1 END )",
+        "text": "max(s || ')' || k::VARCHAR)",
+        "tenths": "sum(d / 10)",
+        "different": "count(DISTINCT i % 7)",
+    }
+    found = everywhere("aggregate", {"aggregates": calls}, rows, places, owners)
+    with duckdb.connect() as connection:
+        connection.register("rows", batch_of(rows))
+        columns = ", ".join(f"{call} AS {name}" for name, call in calls.items())
+        columns = columns.replace("sum(i * (k + 1))", "sum(i * (k + 1))::BIGINT")
+        expected = connection.sql(f"SELECT k, {columns} FROM rows GROUP BY k").to_arrow_table()
+    assert same(found, {row["k"]: row for row in expected.to_pylist()})
+
+
+@FEW
+@given(rows_of, cuts, owners_of)
 def test_nan_that_is_kept_is_a_value_larger_than_all_others(rows, places, owners):
     calls = {"n": "count(f)", "s": "sum(f)", "m": "mean(f)", "l": "min(f)", "h": "max(f)"}
     found = everywhere("aggregate", {"aggregates": calls, "nan": "keep"}, rows, places, owners)
@@ -440,7 +459,10 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("count", {"emit": "tuples", "select": "k"}, "a list of SQL expressions"),
         ("enrich", {"lookup": "x.csv"}, "file: airports.csv"),
         ("aggregate", {"aggregates": {"x": "median(i)"}}, "allowed: count"),
-        ("aggregate", {"aggregates": {"x": "sum(i * f)"}}, "for an expression give it a name before, in the source's select"),
+        ("aggregate", {"aggregates": {"x": "sum(i) / count()"}}, "compute with results in a map behind"),
+        ("aggregate", {"aggregates": {"x": "sum(i) + sum(f)"}}, "compute with results in a map behind"),
+        ("aggregate", {"aggregates": {"x": "sum(unnest([i, 1]))"}}, "makes several tuples of one; do it in a map before"),
+        ("aggregate", {"aggregates": {"x": "sum(s || 'a')"}}, r"sum.s \|\| 'a'. of string; allowed: a number"),
         ("aggregate", {"aggregates": {"x": "avg(i)"}}, r"did you mean mean\(i\)\?"),
         ("aggregate", {"aggregates": {"x": "summ(i)"}}, r"did you mean sum\(i\)\?"),
         ("aggregate", {"aggregates": {"x": "sum()"}}, r"as sum\(amount\)$"),

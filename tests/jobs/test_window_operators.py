@@ -174,8 +174,36 @@ def test_an_interval_join_gives_each_combination_once(steps, within, aliases):
 @FEW
 @given(steps, st.integers(-20, 20), st.integers(0, 20), st.sampled_from([["a"], ["b"], ["a", "b"]]))
 def test_an_outer_join_gives_tuples_without_match_once_none_can_come(steps, low, more, outer):
-    low, high = low, low + more
-    operator = prepared("window-join", ["a", "b"], time="t", within=[f"{low}s", f"{high}s"], outer=outer)
+    emitted, pairs, alone = joined_by_hand(steps, low, low + more, outer=outer)
+    expected = [*pairs, *((number, a, None) for number, a in alone["a"] if "a" in outer)]
+    expected += [(number, None, b) for number, b in alone["b"] if "b" in outer]
+    found = [(number, row["k"], row["a_t"], row["a_v"], row["b_t"], row["b_v"]) for number, row in emitted]
+    assert Counter(found) == Counter((number, (a or b)["k"], *shown(a), *shown(b)) for number, a, b in expected)
+
+
+@FEW
+@given(steps, st.integers(-20, 20), st.integers(0, 20), st.sampled_from("ab"))
+def test_an_anti_join_gives_tuples_without_match_alone(steps, low, more, alias):
+    emitted, _, alone = joined_by_hand(steps, low, low + more, anti=alias)
+    found = [(number, row["k"], row["t"], row["v"]) for number, row in emitted]
+    assert Counter(found) == Counter((number, value["k"], *shown(value)) for number, value in alone[alias])
+
+
+@FEW
+@given(steps, st.integers(-20, 20), st.integers(0, 20), st.sampled_from("ab"))
+def test_a_semi_join_gives_a_tuple_once_with_its_first_match(steps, low, more, alias):
+    emitted, pairs, _ = joined_by_hand(steps, low, low + more, semi=alias)
+    first: dict[int, tuple[int, Any]] = {}
+    for number, a, b in sorted(pairs, key=lambda pair: pair[0]):
+        value = a if alias == "a" else b
+        first.setdefault(id(value), (number, value))
+    found = [(number, row["k"], row["t"], row["v"]) for number, row in emitted]
+    assert Counter(found) == Counter((number, value["k"], *shown(value)) for number, value in first.values())
+
+
+def joined_by_hand(steps: Any, low: int, high: int, **kind: Any) -> tuple[list[Any], list[Any], dict[str, list[Any]]]:
+    """What a join of `a` and `b` emits, all pairs, and by input the tuples without any, each with the batch it is due in."""
+    operator = prepared("window-join", ["a", "b"], time="t", within=[f"{low}s", f"{high}s"], **kind)
     reach = {"a": max(high, 0), "b": max(-low, 0)}
     state = new_state(operator.state)
     emitted: list[tuple[int, dict[str, Any]]] = []
@@ -191,18 +219,21 @@ def test_an_outer_join_gives_tuples_without_match_once_none_can_come(steps, low,
         watermarks.append(math.inf if info.final else -math.inf if info.watermark is None else info.watermark)
         state.commit()
     assert len(state) == 0
-    expected, matched = [], {"a": set(), "b": set()}
-    for (i, (at_a, a)), (j, (at_b, b)) in itertools.product(enumerate(kept["a"]), enumerate(kept["b"])):
+    pairs: list[Any] = []
+    matched: set[int] = set()
+    for (at_a, a), (at_b, b) in itertools.product(kept["a"], kept["b"]):
         if a["k"] == b["k"] and low <= b["t"] - a["t"] <= high:
-            expected.append((max(at_a, at_b), a, b))
-            matched["a"].add(i), matched["b"].add(j)
-    for alias in outer:
-        for i, (at, value) in enumerate(kept[alias]):
-            if i not in matched[alias]:
-                over = next(n for n, mark in enumerate(watermarks) if n >= at and mark > value["t"] + reach[alias])
-                expected.append((over, value, None) if alias == "a" else (over, None, value))
-    found = [(number, row["k"], row["a_t"], row["a_v"], row["b_t"], row["b_v"]) for number, row in emitted]
-    assert Counter(found) == Counter((number, (a or b)["k"], *shown(a), *shown(b)) for number, a, b in expected)
+            pairs.append((max(at_a, at_b), a, b))
+            matched |= {id(a), id(b)}
+    alone = {
+        alias: [
+            (next(n for n, mark in enumerate(watermarks) if n >= at and mark > value["t"] + reach[alias]), value)
+            for at, value in kept[alias]
+            if id(value) not in matched
+        ]
+        for alias in "ab"
+    }
+    return emitted, pairs, alone
 
 
 def shown(value: Any) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from streamtopology.routing.control.autoscaler import (
     decide,
     loads,
 )
-from streamtopology.routing.control.slot_model import StageTiming
+from streamtopology.routing.control.timings import StageTiming, Timings
 from streamtopology.topology import Autoscale
 
 WINDOW = 300.0
@@ -193,7 +193,7 @@ def _batch(at: float, busy: dict[int, float], rows_per_second: dict[int, float])
         StageTiming("tail", slot, int(seconds * rows_per_second[slot]), seconds, seconds + 0.01)
         for slot, seconds in busy.items()
     )
-    return BatchLoad(at, 1.0, timings)
+    return BatchLoad(at, 1.0, Timings.of(timings))
 
 
 def test_load_is_busy_time_weighed_by_measured_capacity() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtopology.contract.reasons import SOURCE
-from streamtopology.routing.control.slot_model import StageTiming, bound, estimate, settled_from, stage_timings
+from streamtopology.routing.control import slot_model
+from streamtopology.routing.control.slot_model import SlotModel, bound
+from streamtopology.routing.control.timings import StageTiming, Timings, stage_timings
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 from streamtopology.routing.load.planner_load import PlannerLoad, as_work, planner_load_of, without_gone
 
@@ -33,6 +36,14 @@ def window(
         ]
         for _ in range(n_batches)
     ]
+
+
+def estimate(batches: Sequence[Sequence[StageTiming]], declared_cpu: Sequence[float]) -> SlotModel:
+    return slot_model.estimate([Timings.of(batch) for batch in batches], declared_cpu)
+
+
+def settled_from(batches: Sequence[Sequence[StageTiming]]) -> int:
+    return slot_model.settled_from([Timings.of(batch) for batch in batches])
 
 
 @settings(max_examples=40)

@@ -11,8 +11,8 @@ from support.observed import Stream
 
 from streamtopology.routing.control import observed
 from streamtopology.routing.control.feed import CommittedBatch
-from streamtopology.routing.control.slot_model import estimate, stage_timings
-from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.slot_model import estimate
+from streamtopology.routing.control.timings import COLUMNS, Timings, stage_timings
 from streamtopology.routing.control.window import MAX_SPANS, LoadSpan, Window, WindowBatch
 from streamtopology.routing.load.array_codec import LARGEST_BLOCK, pack_columns, unpack_columns
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, ReportFormatError, merge
@@ -39,7 +39,7 @@ def batches(count: int, timed: bool = False) -> list[list[LoadReport]]:
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_plan_by_sums_has_the_loads_of_a_plan_by_reports(timed: bool):
     given = batches(6, timed)
-    model = estimate([stage_timings(reports, ()) for reports in given], CPU)
+    model = estimate([Timings.of(stage_timings(reports, ())) for reports in given], CPU)
     reports = [one for of_batch in given for one in of_batch]
     summed = [one for half in (given[:3], given[3:]) for one in LoadSum.of([r for rs in half for r in rs]).reports()]
     whole, folded = planner_load_of(reports, 6, model), planner_load_of(summed, 6, model)
@@ -82,9 +82,9 @@ def test_observed_batches_are_read_back_as_they_were_written():
     for read, written in zip(observed.from_wire(observed.to_wire(sent)), sent, strict=True):
         assert (read.number, read.epoch, read.source_rows, read.batches) == (written.number, 3, written.source_rows, 1)
         assert (read.seconds, read.committed_at) == (written.seconds, written.committed_at)
-        for back, there in zip(read.timings.unpacked(), written.timings.unpacked(), strict=True):
-            assert (back.stage, back.slot, back.rows) == (there.stage, there.slot, there.rows)
-            assert back.busy_seconds == pytest.approx(there.busy_seconds, rel=1e-6)
+        assert read.timings.stages == written.timings.stages
+        for name in COLUMNS:
+            np.testing.assert_allclose(read.timings.table[name], written.timings.table[name], rtol=1e-6)
         total = merge(read.loads["count"].reports())
         assert total.rows == merge(written.loads["count"].reports()).rows
 
@@ -120,5 +120,7 @@ def test_a_window_keeps_few_sums_and_every_row_of_its_batches():
 def test_timings_take_little_memory():
     timings = stage_timings(batches(1)[0], ())
     packed = Timings.of(timings)
-    assert packed.unpacked() == timings
+    assert sum(len(packed.of_stage(stage)) for stage in packed.stages) == len(timings)
+    assert packed.of_stage("count")["rows"].tolist() == [one.rows for one in timings if one.stage == "count"]
+    assert not len(packed.of_stage("nowhere"))
     assert packed.table.nbytes < 40 * len(timings)

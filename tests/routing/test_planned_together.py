@@ -11,10 +11,10 @@ from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Hol
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.control.decisions import Decision, Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch
-from streamtopology.routing.control.slot_model import StageTiming, estimate
+from streamtopology.routing.control.slot_model import estimate
 from streamtopology.routing.control.stages import ShareStage
 from streamtopology.routing.control.stages_in_window import stages_in_window
-from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.timings import StageTiming, Timings
 from streamtopology.routing.control.window import MIN_BATCHES, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, Onward, SourceReport, merge
@@ -206,7 +206,9 @@ def test_auto_takes_keys_together_where_remote_rows_take_long() -> None:
     assert isinstance(again, Hold), again
 
 
-READERS = estimate([[StageTiming(SOURCE, slot, 1_000, 1e-3, 0.05) for slot in range(SLOTS)]] * MIN_BATCHES, [1.0] * SLOTS)
+READERS = estimate(
+    [Timings.of([StageTiming(SOURCE, slot, 1_000, 1e-3, 0.05) for slot in range(SLOTS)])] * MIN_BATCHES, [1.0] * SLOTS
+)
 
 
 def reading(shares: np.ndarray, links: np.ndarray | None, *, is_hidden: bool = False) -> ShareStage:

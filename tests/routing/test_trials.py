@@ -14,9 +14,9 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import EpochCause, EpochReason, Hold, HoldReason, RemedyKind, StageReason
 from streamtopology.routing.control.decisions import Reroute
 from streamtopology.routing.control.observed import ObservedBatch
-from streamtopology.routing.control.slot_model import StageTiming, estimate
+from streamtopology.routing.control.slot_model import estimate
 from streamtopology.routing.control.stages import Remedy
-from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.timings import StageTiming, Timings
 from streamtopology.routing.control.trials import LEAST_TRUST, Trial, Trials
 from streamtopology.routing.control.weighing import Scales, Worthwhile, contradicted
 from streamtopology.routing.control.window import Window, WindowBatch
@@ -193,7 +193,7 @@ def test_source_read_ahead_may_last_longer_than_a_batch():
 
 def test_rates_that_jump_are_known_to_be_uncertain():
     def model(*rates: float):
-        return estimate([[StageTiming("count", 0, 1000, 1000 / rate, 1000 / rate)] for rate in rates], (1.0,))
+        return estimate([Timings.of([StageTiming("count", 0, 1000, 1000 / rate, 1000 / rate)]) for rate in rates], (1.0,))
 
     assert model(1000, 1000, 1000, 1000).error_seconds("count", 1.0) == 0
     wild = model(100, 1000, 1000, 10000)

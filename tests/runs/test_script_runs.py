@@ -233,12 +233,14 @@ shown = [some["user"], "of", "by", "mine", "theirs", wanted["ms"].alias("then"),
 started("left", some.join(wanted, near & (wanted["ms"] % 3 == 0), "leftOuter").select(*shown), "append")
 started("right", some.where("user % 3 = 0").join(wanted, near, "right").select(*shown).where("then % 2 = 0"), "append")
 started("full", some.where("user % 2 = 0").join(wanted.where("by % 7 = 2"), near, "full").select(*shown), "append")
+told = near & (wanted["ms"] % 3 > 0) & (some["user"] % 2 == 0)
+started("semi", some.join(wanted, told, "leftSemi").select("user", "of", "mine", "price"), "append")
 started("same", timed.join(twice, (F.col("user") == F.col("seer")) & (F.col("at") == F.col("again"))), "append")
 read = events().select(F.col("user").alias("reader"), F.col("page").alias("it"), "ms").where("ms % 5 = 0")
 untimed = F.expr("reader = user and it <=> page") & (F.abs(read["ms"] - F.col("at").cast("double") * 1000) < 9000)
 started("untimed", events().drop("ms").join(read, untimed), "append")
 """
-PAIRS = ("paired", "same", "left", "right", "full", "untimed")
+PAIRS = ("paired", "same", "semi", "left", "right", "full", "untimed")
 
 DUPLICATES = """
 timed = events().withWatermark("at", "10 seconds")

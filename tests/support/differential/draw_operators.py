@@ -265,6 +265,16 @@ def _join(drawing: Drawing, name: str, streams: Sequence[Stream]) -> Drawn:
     if drawing.chance(0.3) or is_ambiguous:
         options["select"] = [f"a.{quoted(key[0].name)} AS {name}_k", f"a.{quoted(one.time)} AS {name}_t"]
         columns, time = [Column(f"{name}_k", key[0].kind), Column(f"{name}_t", drawing.time)], f"{name}_t"
+    if "within" in options and drawing.chance(0.5):
+        kind = drawing.some(("outer", "semi", "anti"))
+        if kind == "outer":
+            options["outer"] = drawing.some((["a"], ["b"], ["a", "b"]))
+            time = time if options["outer"] == ["a"] else ""  # NULL where there is none of `a`
+        else:
+            options[kind] = drawing.some("ab")
+            options.pop("select", None)
+            single = one if options[kind] == "a" else other
+            columns, time = list(single.columns), single.time
     spec: Spec = {"name": name, "inputs": [{"from": one.name, "as": "a"}, second], "run": "window-join", "with": options}
     spec = _lateness(drawing, spec, may_name_sink=_fit(one, other)) | _grouped(drawing, key, may_split=False)
     return spec, [Stream(name, tuple(columns), time)]

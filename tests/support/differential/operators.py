@@ -59,13 +59,24 @@ def _input(tables: Tables, life: Life, alias: str, key: list[str]) -> Input:
     """The rows of an input in all eras, wherever they came from."""
     name = f"{life.name} in {alias}"
     parts = [
-        f"SELECT * FROM {quoted(item['from'])} WHERE _batch BETWEEN {era.first} AND {era.last}"
+        f"SELECT * FROM {quoted(table)} WHERE _batch BETWEEN {era.first} AND {era.last}"
         for era in life.eras
         for other, item in inputs_of(era.spec).items()
         if other == alias
+        for table in _emitted(tables, item["from"], era.first, era.last)
     ]
     tables.make(name, " UNION ALL ".join(parts))
     return Input(alias, name, tuple(key))
+
+
+def _emitted(tables: Tables, name: str, first: int, last: int) -> list[str]:
+    """The tables that have what a source or operator emits in these batches: of one whose columns change those of its eras."""
+    names = tables.names()
+    if name in names:
+        return [name]
+    eras = [table for table in names if table.removeprefix(f"{name}@").isdigit()]
+    within = f"_batch BETWEEN {first} AND {last}"
+    return [era for era in eras if tables.rows(f"SELECT 1 FROM {quoted(era)} WHERE {within} LIMIT 1")] or eras[:1]
 
 
 _WIDER = {

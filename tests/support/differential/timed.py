@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from support.differential.operators import Input
 
 
+_MILLISECOND = 1000
+
+
 def behind(operators: Sequence[Spec], inputs: Callable[[Spec], Iterable[str]]) -> dict[str, int]:
     """By operator, how much later than the watermark its rows may come: a join's wait for each other."""
     found: dict[str, int] = {}
@@ -22,7 +25,7 @@ def behind(operators: Sequence[Spec], inputs: Callable[[Spec], Iterable[str]]) -
         found[name] = emitted[name] = max(emitted.get(source, 0) for source in inputs(spec))
         if spec["run"] == "window-join":
             waits = (options.get("size", "0s"), options.get("within", "0s"), options.get("allowedLateness", "0s"))
-            emitted[name] += sum(map(micros, waits))
+            emitted[name] += sum(map(micros, waits)) + (_MILLISECOND if options.get("outer") or options.get("anti") else 0)
     return found
 
 
@@ -61,7 +64,7 @@ def windows(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> s
 
 
 def join(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
-    """Rows in time with equal keys and near event times, in the batch of the last of them."""
+    """Rows in time with equal keys and near event times, in the batch of the last of them; rows of one input as asked."""
     options = spec["with"]
     lateness = micros(options.get("allowedLateness", "0s"))
     for item in inputs:
@@ -79,8 +82,34 @@ def join(tables: Tables, name: str, spec: Spec, inputs: Sequence[Input]) -> str:
     batch = f"greatest({', '.join(quoted(item.alias) + '._batch' for item in inputs)})"
     joined = ", ".join(f"{quoted(f'{name} {item.alias}')} AS {quoted(item.alias)}" for item in inputs)
     conditions = [*_meeting(inputs, options), *(f"({options[where]})" for where in ("where",) if where in options)]
-    columns = options.get("select") or _all_columns(tables, spec, inputs)
-    return f"SELECT {batch} AS _batch, {', '.join(columns)} FROM {joined} WHERE {' AND '.join(conditions)}"
+    rows = ", ".join(f"{quoted(item.alias)}._row AS {quoted(item.alias)}" for item in inputs)
+    tables.make(f"{name} pairs", f"SELECT {batch} AS _batch, {rows} FROM {joined} WHERE {' AND '.join(conditions)}")
+    emitted = [_first_match(name, options["semi"])] if "semi" in options else []
+    if not emitted and "anti" not in options:
+        emitted.append(f"SELECT * FROM {quoted(f'{name} pairs')}")
+    for alias in (*options.get("outer", ()), *([options["anti"]] if "anti" in options else ())):
+        emitted.append(_without_match(name, alias, micros(options["within"]), lateness))
+    single = options.get("semi") or options.get("anti")
+    shown = [item for item in inputs if single in (None, item.alias)]
+    every = [f"{quoted(column)}" for column in tables.types(shown[0].table)] if single else _all_columns(tables, spec, inputs)
+    columns = ", ".join(options.get("select") or every)
+    taken = [(quoted(f"{name} {item.alias}"), quoted(item.alias)) for item in shown]
+    found = " ".join(f"LEFT JOIN {table} AS {alias} ON {alias}._row = e.{alias}" for table, alias in taken)
+    return f"SELECT e._batch, {columns} FROM ({' UNION ALL BY NAME '.join(emitted)}) e {found}"
+
+
+def _first_match(name: str, alias: str) -> str:
+    return f"SELECT min(_batch) AS _batch, {quoted(alias)} FROM {quoted(f'{name} pairs')} GROUP BY {quoted(alias)}"
+
+
+def _without_match(name: str, alias: str, within: int, lateness: int) -> str:
+    """Rows that met none, in the first batch whose watermark lets none be met, in whole milliseconds."""
+    over = f"(m.closes - {lateness}) // {_MILLISECOND} * {_MILLISECOND} - {within + _MILLISECOND}"
+    return (
+        f"SELECT min(m._batch) AS _batch, r._row AS {quoted(alias)} FROM {quoted(f'{name} {alias}')} r "
+        f"JOIN {quoted(_marks(name))} m ON m._batch >= r._batch AND r._time <= {over} "
+        f"WHERE r._row NOT IN (SELECT {quoted(alias)} FROM {quoted(f'{name} pairs')}) GROUP BY r._row"
+    )
 
 
 def late_rows(name: str, inputs: Sequence[Input]) -> str:
@@ -152,8 +181,11 @@ def _meeting(inputs: Sequence[Input], options: Spec) -> list[str]:
 
 def _all_columns(tables: Tables, spec: Spec, inputs: Sequence[Input]) -> list[str]:
     """The key, then all other columns as input_column."""
-    key, first = spec["grouping"]["key"], inputs[0]
-    columns = [f"{quoted(first.alias)}.{quoted(own)} AS {quoted(name)}" for own, name in zip(first.key, key, strict=True)]
+    key = spec["grouping"]["key"]
+    columns = [
+        f"coalesce({', '.join(f'{quoted(item.alias)}.{quoted(item.key[place])}' for item in inputs)}) AS {quoted(name)}"
+        for place, name in enumerate(key)
+    ]
     for item in inputs:
         others = [column for column in tables.types(item.table) if column not in key]
         columns += [f"{quoted(item.alias)}.{quoted(column)} AS {quoted(f'{item.alias}_{column}')}" for column in others]

@@ -177,6 +177,8 @@ class WindowJoinOptions(OperatorOptions, total=False):
     size: str | float
     within: str | float | Sequence[str | float]
     outer: Sequence[str]
+    semi: str
+    anti: str
     select: Sequence[str]
     where: str
     allowedLateness: str | float

@@ -10,8 +10,10 @@ ones, from trigger to commit. CPU seconds are those of this process and of all t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,10 +95,10 @@ def run(runs: int = 3, seed: int = 1, quick: bool = False) -> dict[str, Any]:
                 )
                 for side in (SPARK, OURS):
                     case = f"{name}: {side}"
-                    speed, cpu = measured(embedded, query, place, side, size)
-                    speeds.setdefault(case, []).append(speed)
-                    of_cpu.setdefault(case, []).append(cpu)
-                    announce(f"{case}: {speed:,.0f} rows/s, {cpu:,.0f} rows per CPU second")
+                    speed = measured(embedded, query, place, side, size)
+                    speeds.setdefault(case, []).append(speed.rows_per_second)
+                    of_cpu.setdefault(case, []).append(speed.per_cpu_second)
+                    announce(f"{case}: {speed.rows_per_second:,.0f} rows/s, {speed.per_cpu_second:,.0f} rows per CPU second")
     results = [*_figures("throughput", "rows/s", speeds), *_figures("of CPU", "rows/CPU-s", of_cpu)]
     return {"name": "job", "machine": machine(keys=KEYS), "results": results}
 
@@ -112,8 +114,38 @@ def _seconds(stream: StreamingQuery) -> list[float]:
     return [each.batchDuration / 1000 for each in stream.recentProgress if each.numInputRows]
 
 
-def measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, rows: int) -> tuple[float, float]:
-    """(rows/s, rows per CPU second) of the batches after the first ones."""
+@dataclass(frozen=True)
+class Speed:
+    """`per_cpu_second`: rows; `at_work`: CPU that the executors used, of what their limits allow."""
+
+    rows_per_second: float
+    per_cpu_second: float
+    at_work: float
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Monotonic time, CPU seconds of all processes, and those of the executors alone, so far."""
+
+    at: float
+    of_all: float
+    of_executors: float
+
+    @staticmethod
+    def so_far(embedded: EmbeddedCluster) -> Spent:
+        of_executors = sum(embedded.cluster.cpu_seconds(slot.name) for slot in embedded.slots)
+        return Spent(time.monotonic(), cpu_times().own, of_executors)
+
+
+def speed_of(seconds: Sequence[float], commits: Sequence[Spent], rows: int, cpu: float) -> Speed:
+    """That of the batches after the first ones. `seconds`, `commits`: one a batch of `rows`; `cpu`: the executors' limits."""
+    warm, last = commits[WARM - 1], commits[BATCHES - 1]
+    at_work = (last.of_executors - warm.of_executors) / (cpu * (last.at - warm.at))
+    return Speed(rows / statistics.median(seconds[WARM:]), rows * (BATCHES - WARM) / (last.of_all - warm.of_all), at_work)
+
+
+def measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, rows: int) -> Speed:
+    """The speed of `side`, SPARK or OURS, on the files of `folder`."""
     name = side.replace(" ", "-")
     with ExitStack() as entered:
         if side == OURS:
@@ -129,11 +161,11 @@ def measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, r
                 "spark.sql.files.minPartitionNum": str(len(embedded.slots)),  # Spark's default: as many as there are cores
             }
             spark = entered.enter_context(plain_spark(embedded.spark, more))
-        at_commit: list[float] = []
+        commits: list[Spent] = []
 
         def note(frame: DataFrame, batch: int) -> None:
             frame.write.format("noop").mode("overwrite").save()
-            at_commit.append(cpu_times().own)
+            commits.append(Spent.so_far(embedded))
 
         stream = spark.readStream.schema(KEYS_DDL).option("maxFilesPerTrigger", FILES).parquet(str(folder / "data"))
         writer = query(stream).writeStream.outputMode("update").foreachBatch(note).trigger(availableNow=True)
@@ -144,5 +176,4 @@ def measured(embedded: EmbeddedCluster, query: Query, folder: Path, side: str, r
         started.stop()
         seconds = _seconds(started)
     assert len(seconds) == BATCHES, f"every few files are a batch, and there were {len(seconds)}"
-    cpu = at_commit[BATCHES - 1] - at_commit[WARM - 1]
-    return rows / statistics.median(seconds[WARM:]), rows * (BATCHES - WARM) / cpu
+    return speed_of(seconds, commits, rows, sum(slot.cpu for slot in embedded.slots))

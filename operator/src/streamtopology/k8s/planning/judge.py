@@ -263,7 +263,7 @@ class Scaler:
         """The load of each class, none at all in an idle stream; None where it is not known, as in a long batch."""
         assert request.autoscale is not None
         recent = [
-            BatchLoad(batch.committed_at, batch.seconds, batch.timings.unpacked())
+            BatchLoad(batch.committed_at, batch.seconds, batch.timings)
             for batch in self._batches
             if batch.committed_at > now - SCALING_SECONDS
         ]
@@ -271,7 +271,7 @@ class Scaler:
             is_idle = stats.idle_seconds is not None and not stats.lag_rows
             absent = {one.name: 0 for one in request.autoscale.classes}
             return autoscaler.idle_loads({**absent, **stats.slots_by_class}) if is_idle else None
-        if max((timing.slot for batch in recent for timing in batch.timings), default=0) >= len(stats.cpu):
+        if max(int(batch.timings.table["slot"].max(initial=0)) for batch in recent) >= len(stats.cpu):
             return None  # these batches ran on more executors than there are now
         return self._with_absent(autoscaler.loads(recent, stats.slot_classes, stats.cpu, now), stats, request)
 

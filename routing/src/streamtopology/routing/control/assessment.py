@@ -135,12 +135,9 @@ def _measured(batches: Sequence[WindowBatch]) -> dict[str, float]:
     """Seconds of each stage by its last task, medians; without a source that was read during the batch before."""
     by_stage: defaultdict[str, list[float]] = defaultdict(list)
     for batch in batches:
-        last: defaultdict[str, float] = defaultdict(float)
-        for timing in batch.timings:
-            if timing.stage != SOURCE or not batch.read_ahead:
-                last[timing.stage] = max(last[timing.stage], timing.task_seconds)
-        for stage, seconds in last.items():
-            by_stage[stage].append(seconds)
+        for stage in batch.timings.stages:
+            if stage != SOURCE or not batch.read_ahead:
+                by_stage[stage].append(float(batch.timings.of_stage(stage)["task_seconds"].max()))
     return {stage: float(np.median(seconds)) for stage, seconds in by_stage.items()}
 
 

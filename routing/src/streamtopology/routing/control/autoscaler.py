@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from streamtopology.contract.reasons import ScalingReason, Sizing
-from streamtopology.routing.control.slot_model import StageTiming, estimate
+from streamtopology.routing.control.slot_model import estimate
+from streamtopology.routing.control.timings import Timings
 from streamtopology.topology.values import Autoscale
 
 # Relative distance from the target utilisation that is left alone, as Kubernetes' own autoscaler does.
@@ -92,7 +95,7 @@ class BatchLoad:
 
     committed_at: float
     seconds: float
-    timings: tuple[StageTiming, ...]
+    timings: Timings
 
 
 def loads(
@@ -107,17 +110,15 @@ def loads(
     speeds = estimate([batch.timings for batch in batches], declared_cpu).speeds
     began = min(batch.committed_at - batch.seconds for batch in batches)
     elapsed = max(until - began, sum(batch.seconds for batch in batches), 1e-9)
-    busy_seconds: defaultdict[int, float] = defaultdict(float)
-    for batch in batches:
-        for timing in batch.timings:
-            busy_seconds[timing.slot] += timing.busy_seconds
+    table = np.concatenate([batch.timings.table for batch in batches])
+    busy: list[float] = (np.bincount(table["slot"], table["busy_seconds"], len(declared_cpu)) / elapsed).tolist()
     slots_of: defaultdict[str, list[int]] = defaultdict(list)
     for slot, name in enumerate(slot_classes):
         slots_of[name].append(slot)
     return {
         name: ClassLoad(
             executors=len(slots),
-            busy=_busy([min(busy_seconds[slot] / elapsed, 1.0) for slot in slots], [float(speeds[slot]) for slot in slots]),
+            busy=_busy([min(busy[slot], 1.0) for slot in slots], [float(speeds[slot]) for slot in slots]),
             capacity=sum(float(speeds[slot]) for slot in slots) / len(slots),
         )
         for name, slots in slots_of.items()

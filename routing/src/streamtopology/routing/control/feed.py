@@ -13,8 +13,7 @@ from typing import Protocol
 from streamtopology.contract import stats
 from streamtopology.routing.control import observed
 from streamtopology.routing.control.observed import ObservedBatch
-from streamtopology.routing.control.slot_model import stage_timings
-from streamtopology.routing.control.timings import Timings
+from streamtopology.routing.control.timings import Timings, stage_timings
 from streamtopology.routing.load.load_report import LoadReport, ReportFormatError, SourceReport
 from streamtopology.routing.load.load_sum import sums_of
 

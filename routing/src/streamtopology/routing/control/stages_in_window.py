@@ -108,10 +108,9 @@ def _link_seconds(window: Sequence[WindowBatch], present: Sequence[int], fed: Co
     if not remote_seconds or len(present) == 1:
         return None
     newest = window[-FEW_BATCHES:]
-    rows = dict.fromkeys(present, 0)
-    for timing in (timing for batch in newest for timing in batch.timings if timing.stage in fed and timing.slot in rows):
-        rows[timing.slot] += timing.rows
-    received = np.array(list(rows.values()), np.float64)
+    of_fed = [batch.timings.of_stage(stage) for batch in newest for stage in fed]
+    table = np.concatenate([newest[0].timings.table[:0], *of_fed])
+    received = np.bincount(table["slot"], table["rows"], max(present) + 1)[list(present)]
     stays = received / received.sum() if received.sum() > 0 else np.full(len(present), 1 / len(present))
     return remote_seconds * np.maximum(1 - stays, LEAST_AWAY)
 
@@ -152,11 +151,11 @@ def _chooser_stage(
     name: str, route: Route, window: Sequence[WindowBatch], current: Epoch, facts: TopologyFacts
 ) -> ShareStage | None:
     """An operator whose rows are divided by capacities; None where it has not reported."""
-    rows = [timing.rows for batch in window for timing in batch.timings if timing.stage == name]
-    if not rows:
+    rows = np.concatenate([batch.timings.of_stage(name)["rows"] for batch in window])
+    if not len(rows):
         return None
     shares = _shares(route.options.get("capacities"), len(route.instances))
-    return ShareStage(name, _slots_of(route, current, facts), sum(rows) / len(window), shares)
+    return ShareStage(name, _slots_of(route, current, facts), int(rows.sum()) / len(window), shares)
 
 
 def _slots_of(route: Route, current: Epoch, facts: TopologyFacts) -> tuple[int, ...]:

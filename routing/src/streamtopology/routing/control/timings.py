@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.control.slot_model import StageTiming
+from streamtopology.contract.reasons import SOURCE
+from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 _ROW = np.dtype(
     [
@@ -23,6 +25,41 @@ _ROW = np.dtype(
 )
 
 COLUMNS = _ROW.names or ()
+
+
+@dataclass(frozen=True)
+class StageTiming:
+    """One slot's part in one stage of one batch, all instances that share the slot together.
+
+    `timed`: the operator measures single tuples because they differ in cost.
+    """
+
+    stage: str
+    slot: int
+    rows: int
+    busy_seconds: float
+    task_seconds: float
+    timed: bool = False
+
+
+def stage_timings(reports: Iterable[LoadReport], source_reports: Iterable[SourceReport]) -> tuple[StageTiming, ...]:
+    """The stage timings of one batch, from the reports of its instances and source tasks."""
+    shares: defaultdict[tuple[str, int], list[LoadReport | SourceReport]] = defaultdict(list)
+    for report in reports:
+        shares[report.operator, report.slot].append(report)
+    for source_report in source_reports:
+        shares[SOURCE, source_report.slot].append(source_report)
+    return tuple(
+        StageTiming(
+            stage,
+            slot,
+            sum(report.rows for report in of_slot),
+            sum(report.busy_seconds for report in of_slot),
+            sum(report.task_seconds for report in of_slot),
+            any(isinstance(report, LoadReport) and report.times_keys for report in of_slot),
+        )
+        for (stage, slot), of_slot in shares.items()
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,12 +78,9 @@ class Timings:
     def __len__(self) -> int:
         return len(self.table)
 
-    def unpacked(self) -> tuple[StageTiming, ...]:
-        rows: list[tuple[int, int, int, float, float, bool]] = self.table.tolist()
-        return tuple(
-            StageTiming(self.stages[stage], slot, count, busy_seconds, task_seconds, timed)
-            for stage, slot, count, busy_seconds, task_seconds, timed in rows
-        )
+    def of_stage(self, name: str) -> npt.NDArray[Any]:
+        """The rows of the stage; none of one that is not there."""
+        return self.table[self.table["stage"] == self.stages.index(name)] if name in self.stages else self.table[:0]
 
 
 def joined(timings: Sequence[Timings]) -> tuple[tuple[str, ...], dict[str, npt.NDArray[Any]]]:

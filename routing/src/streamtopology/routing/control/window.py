@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamtopology.routing.control.observed import ObservedBatch
-from streamtopology.routing.control.slot_model import StageTiming
 from streamtopology.routing.control.timings import Timings
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.load.load_sum import LoadSum
@@ -38,7 +37,7 @@ class WindowBatch:
     number: int
     seconds: float
     epoch: int
-    packed_timings: Timings
+    timings: Timings
     source_rows: int
     # Some source rows were read during the batch before: the seconds of their tasks are not this batch's.
     read_ahead: bool
@@ -51,10 +50,6 @@ class WindowBatch:
     def seconds_per_row(self) -> float:
         return self.seconds / max(self.source_rows, 1)
 
-    @property
-    def timings(self) -> tuple[StageTiming, ...]:
-        return self.packed_timings.unpacked()
-
     @staticmethod
     def of(batch: ObservedBatch, at: float, tolerance: float) -> WindowBatch:
         """`batch` as it is judged by."""
@@ -63,7 +58,7 @@ class WindowBatch:
             number=batch.number,
             seconds=batch.seconds,
             epoch=batch.epoch,
-            packed_timings=batch.timings,
+            timings=batch.timings,
             source_rows=batch.source_rows,
             read_ahead=batch.read_ahead,
             source_is_hidden=batch.read_ahead and batch.source_seconds <= tolerance * batch.seconds,

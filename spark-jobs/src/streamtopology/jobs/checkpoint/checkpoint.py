@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -53,6 +54,9 @@ from streamtopology.jobs.state import (
 
 # Newest commits that stay readable, with all that they name.
 KEPT_COMMITS = 3
+
+# Files of a batch that are fetched from a bucket at a time.
+_AT_ONCE = 16
 
 # Bytes of state above which a snapshot is written, and read, in parts of about as many.
 PART_BYTES = 32 << 20
@@ -183,8 +187,9 @@ class Checkpoint:
             return
         with TemporaryDirectory(prefix="streamtopology-") as scratch:
             copies = [Path(scratch, str(index)) for index in range(len(paths))]
-            for path, copy in zip(paths, copies, strict=True):
-                copy.write_bytes(self._store.read(path))
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
+                for _ in threads.map(lambda path, copy: copy.write_bytes(self._store.read(path)), paths, copies):
+                    """Raise the error of the first file that could not be read."""
             yield copies
 
     def spark_folder(self) -> SparkFolder:

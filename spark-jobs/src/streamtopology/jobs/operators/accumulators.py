@@ -245,6 +245,33 @@ class ListOf(Accumulator):
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), lists.flatten())
 
 
+class TopOf(ListOf):
+    """The `most` structs whose first fields are the greatest (`sign` 1) or the least (-1), of equal ones the newest."""
+
+    def __init__(self, prefix: str, kind: pa.DataType, most: int, sign: int) -> None:
+        self._most, self._sign = most, sign
+        super().__init__(f"{prefix}_{most}", kind)
+
+    def kept(self, owners: np.ndarray, values: pa.Array) -> np.ndarray:
+        return np.sort(self._best_first(owners, values)[1])
+
+    def results(self, function: str, state: KeyedState, slots: np.ndarray, counted: np.ndarray) -> pa.Array:
+        lists = super().results(function, state, slots, counted)
+        owners = np.repeat(np.arange(len(slots)), _lengths(lists))
+        order = self._best_first(owners, lists.flatten())[1]
+        return pa.ListArray.from_arrays(lists.offsets, lists.flatten().take(pa.array(order)))
+
+    def _best_first(self, owners: np.ndarray, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        """(owners, places) of the values that stay, by owner, the best first."""
+        newest, best = -np.arange(len(owners)), -self._sign * places_in_order(values.flatten()[0])
+        order = np.lexsort((newest, best, owners))
+        sorted_owners = owners[order]
+        first = np.flatnonzero(np.diff(sorted_owners, prepend=-1))
+        place = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        stays = place < self._most
+        return sorted_owners[stays], order[stays]
+
+
 class SetOf(ListOf):
     """Every value once, in the order in which they came first."""
 
@@ -260,6 +287,14 @@ class SetOf(ListOf):
         super().fold(
             state, slots, pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values, counted
         )
+
+    def result_type(self, function: str) -> pa.DataType:
+        return pa.int64() if function == "count_distinct" else super().result_type(function)
+
+    def results(self, function: str, state: KeyedState, slots: np.ndarray, counted: np.ndarray) -> pa.Array:
+        if function == "count_distinct":
+            return pa.array(_lengths(state.read(self._values, slots)))
+        return super().results(function, state, slots, counted)
 
     def kept(self, owners: np.ndarray, values: pa.Array) -> np.ndarray:
         coded = values.dictionary_encode()
@@ -309,6 +344,7 @@ ACCUMULATORS: Mapping[str, type[Accumulator]] = {
     "arg_min": ArgMin,
     "collect_list": ListOf,
     "collect_set": SetOf,
+    "count_distinct": SetOf,
     "approx_count_distinct": Sketch,
 }
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.columnar import expressions
 from streamtopology.jobs.lazy import LazyModule
-from streamtopology.jobs.operators.accumulators import ACCUMULATORS, Accumulator
+from streamtopology.jobs.operators.accumulators import ACCUMULATORS, Accumulator, ArgMax, TopOf
 from streamtopology.jobs.operators.base import Rows, field_values
 from streamtopology.jobs.operators.columns import NUMBERS, countable, numbers, of_ranks, ranks, values_of_state
 from streamtopology.jobs.operators.decimals import mean_type, means, of_words, sum_type, words_of
@@ -36,20 +37,39 @@ _OTHER_NAMES: Mapping[str, str] = {
     "avg": "mean", "average": "mean", "total": "sum", "minimum": "min", "maximum": "max",
     "std": "stddev", "stddev_samp": "stddev", "var": "variance", "var_samp": "variance", "first_value": "first",
     "last_value": "last", "any_value": "first", "list": "collect_list", "array_agg": "collect_list", "bool_and": "min",
-    "bool_or": "max", "count_distinct": "approx_count_distinct",
+    "bool_or": "max",
 }  # fmt: skip
-_CALL = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w*)\s*\)\s*")
+_CALL = re.compile(r"\s*(\w+)\s*\(\s*(.*?)\s*\)\s*", re.DOTALL)
+_MOST = re.compile(r"(.*\S)\s*,\s*(\d+)", re.DOTALL)
+MOST_OF_TOP = 1000
+_DISTINCT = re.compile(r"distinct\s+", re.IGNORECASE)
 _ROWS = "agg_rows"
 _HIGH = "high"
 
 
 @dataclass(frozen=True)
 class Call:
-    """`function(column)` under the name `name`; column "" is count()."""
+    """`function(column)` under the name `name`; column "" is count(). It may be a SQL expression of columns, too."""
 
     name: str
     function: str
     column: str
+    # Of arg_max and arg_min: how many are wanted, as a list; 0: one, alone.
+    most: int = 0
+
+    @property
+    def kept(self) -> str:
+        """What of the column is kept for an accumulator's function, by name."""
+        return f"{self.function}_{self.most}" if self.most else ACCUMULATORS[self.function].name
+
+    def accumulator(self, kind: pa.DataType) -> Accumulator:
+        """It for a column of type `kind`."""
+        made, prefix = ACCUMULATORS[self.function], _field(ACCUMULATORS[self.function].name, self.column)
+        return TopOf(prefix, kind, self.most, made.sign) if self.most and issubclass(made, ArgMax) else made(prefix, kind)
+
+    @property
+    def is_computed(self) -> bool:
+        return re.fullmatch(r"\w*", self.column) is None
 
 
 def parse_calls(aggregates: Any) -> tuple[Call, ...]:
@@ -61,20 +81,39 @@ def parse_calls(aggregates: Any) -> tuple[Call, ...]:
     calls = []
     for name, text in aggregates.items():
         match = _CALL.fullmatch(text) if isinstance(text, str) else None
+        match = match if match is not None and _closes_what_it_opens(match[2]) else None
         if match is None or match[1] not in FUNCTIONS or (match[1] != "count" and match[2] in ("", "*")):
             raise OptionError(
-                f"aggregate {name!r} is {text!r}; allowed: count(), or a column in {', '.join(FUNCTIONS)}, as sum(amount)"
-                f"{_likely(match)}",
+                f"aggregate {name!r} is {text!r}; allowed: count(), or a column or SQL expression in {', '.join(FUNCTIONS)}, "
+                f"as sum(amount){_likely(match)}",
                 about=text if isinstance(text, str) else "aggregates",
             )
-        calls.append(Call(str(name), match[1], "" if match[2] == "*" else match[2]))
+        function, column = match[1], "" if match[2] == "*" else match[2]
+        if function == "count" and _DISTINCT.match(column):
+            function, column = "count_distinct", _DISTINCT.sub("", column, count=1)
+        counted = _MOST.fullmatch(column) if function in ("arg_max", "arg_min") else None
+        if counted is not None and not 1 <= int(counted[2]) <= MOST_OF_TOP:
+            raise OptionError(f"aggregate {name!r} is {text!r}; allowed: 1 to {MOST_OF_TOP:,} of them", about=text)
+        calls.append(
+            Call(str(name), function, column) if counted is None else Call(str(name), function, counted[1], int(counted[2]))
+        )
     return tuple(calls)
+
+
+def _closes_what_it_opens(text: str) -> bool:
+    """True if each bracket that `text` closes is its own: `x) + sum(y` is no argument of one call."""
+    depth = 0
+    for letter in re.sub(r"'[^']*'", "", text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return False
+    return True
 
 
 def _likely(call: re.Match[str] | None) -> str:
     """The end of a sentence about a call that is not allowed: the one that is probably meant, or nothing."""
     if call is None:
-        return "; for an expression give it a name before, in the source's select or a map, and aggregate that column"
+        return "; compute with results in a map behind"
     if call[1] in FUNCTIONS:
         return ""
     function = _OTHER_NAMES.get(call[1].lower()) or nearest(call[1], FUNCTIONS)
@@ -93,6 +132,7 @@ class Aggregates:
         self.calls = calls
         self._keeps_nan = nan == "keep"
         self._types = {call.column: _common_type(call, inputs) for call in calls if call.column}
+        self._computed = {call.column: _as(call.column) for call in calls if call.is_computed}
         self._kinds: dict[str, list[Merge]] = {
             column: sorted({_KEPT[call.function] for call in calls if call.column == column and call.function in _KEPT})
             for column in self._types
@@ -100,8 +140,7 @@ class Aggregates:
         self._accumulators: dict[str, dict[str, Accumulator]] = {column: {} for column in self._types}
         for call in calls:
             if call.function in ACCUMULATORS:
-                made = ACCUMULATORS[call.function]
-                self._accumulators[call.column][made.name] = made(_field(made.name, call.column), self._types[call.column])
+                self._accumulators[call.column][call.kept] = call.accumulator(self._types[call.column])
         called = {(call.function, call.column) for call in calls}
         self._wide = {
             column
@@ -147,10 +186,11 @@ class Aggregates:
 
     def fold(self, rows: Rows, slots: np.ndarray, state: KeyedState) -> None:
         """Add tuple i to slot slots[i]. Raises OverflowError when a sum of integers leaves 64 bits."""
+        computed = expressions.project(rows.batch, list(self._computed.values())) if self._computed else rows.batch
         if any(not call.column for call in self.calls):
             kernels.count_at(state.column(_ROWS), slots)
         for column, type_ in self._types.items():
-            kinds, given = self._kinds[column], rows.column(column)
+            kinds, given = self._kinds[column], (computed if column in self._computed else rows.batch).column(column)
             if isinstance(given, pa.DictionaryArray):
                 given = given.dictionary_decode()
             if kinds and not has_extremes(type_):
@@ -269,7 +309,7 @@ class Aggregates:
         return pa.float64() if call.function == "mean" else pa.from_numpy_dtype(_dtype(kind))
 
     def _accumulator(self, call: Call) -> Accumulator:
-        return self._accumulators[call.column][ACCUMULATORS[call.function].name]
+        return self._accumulators[call.column][call.kept]
 
 
 class Aggregate(KeyedAggregate):
@@ -358,9 +398,24 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
+def _type_of(call: Call, inputs: Mapping[str, pa.Schema], alias: str) -> pa.DataType:
+    if not call.is_computed:
+        return require_column(inputs, call.column, alias).type
+    if re.search(r"\bunnest\b", call.column, re.IGNORECASE):
+        raise OptionError(
+            f"aggregate {call.function}({call.column}) makes several tuples of one; do it in a map before", call.column
+        )
+    return expressions.output_schema(inputs[alias], [_as(call.column)]).field(0).type
+
+
+def _as(expression: str) -> str:
+    """The expression as a column of its own name."""
+    return f"({expression}\n) AS {expressions.quoted(expression)}"
+
+
 def _common_type(call: Call, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
-    """The type of a column, the same in every input."""
-    kinds = [_plain(require_column(inputs, call.column, alias).type) for alias in inputs]
+    """The type of a column or expression, the same in every input."""
+    kinds = [_plain(_type_of(call, inputs, alias)) for alias in inputs]
     if any(kind != kinds[0] for kind in kinds):
         found = ", ".join(map(str, kinds))
         raise OptionError(f"column {call.column!r} is {found} in different inputs; cast it in a map", about=call.column)

@@ -28,6 +28,7 @@ from streamtopology.jobs.state.schema import MEANS
 
 _AT, _WINDOW, _KEY = "_join_at", "_join_window", "_join_key_"
 _OWN = "_join_"
+_MET = "tuples met before"
 _MILLISECOND = 1000
 
 
@@ -40,8 +41,9 @@ class WindowJoin(Operator):
     minus the first's. `where`: a SQL condition on the tuples, `select`: the SQL columns of the result, both naming columns as
     input.column; without `select`: the key, then input_column for all others. Every combination is emitted exactly once, in
     the batch its last tuple arrives in. `outer`: of two inputs `within` a time, those whose tuples are emitted with NULLs
-    when the watermark excludes matches and there was none. Tuples are kept `allowedLateness` longer than the watermark alone
-    would have it. With `within` a tuple is late at or below the watermark.
+    when the watermark excludes matches and there was none. `semi`, `anti`: of two inputs `within` a time, the one whose tuples
+    alone are emitted: once, with their first match, or when they had none. Tuples are kept `allowedLateness` longer than the
+    watermark alone would have it. With `within` a tuple is late at or below the watermark.
     """
 
     drops_late_rows = True
@@ -53,6 +55,8 @@ class WindowJoin(Operator):
         size: str | float | None = None,
         within: str | float | list[str | float] | None = None,
         outer: list[str] | None = None,
+        semi: str | None = None,
+        anti: str | None = None,
         select: list[str] | None = None,
         where: str | None = None,
         allowedLateness: str | float = 0,  # noqa: N803 - the option's name in the manifest
@@ -61,7 +65,7 @@ class WindowJoin(Operator):
         super().__init__(**common)
         self.time = time
         if time is None:
-            _refuse_without_time(size=size, within=within, outer=outer, allowedLateness=allowedLateness)
+            _refuse_without_time(size=size, within=within, outer=outer, semi=semi, anti=anti, allowedLateness=allowedLateness)
         elif self.ttl is not None:
             raise OptionError(
                 "option 'ttl' is for a join without 'time'; with it, the watermark says what is kept", about="ttl"
@@ -70,9 +74,15 @@ class WindowJoin(Operator):
             raise OptionError("window-join needs either size (tumbling windows) or within (a distance in time), not both")
         self.size = None if size is None else duration_micros(size, "size")
         self.within = None if within is None else _distances(within)
-        self.outer = tuple(outer or ())
-        if self.outer and self.within is None:
-            raise OptionError("option 'outer' needs within: of tumbling windows each tuple would wait for its window's end")
+        given = [name for name, value in (("outer", outer), ("semi", semi), ("anti", anti)) if value]
+        if len(given) > 1:
+            raise OptionError(f"options {' and '.join(given)}: a join is one of these", about=given[1])
+        if given and self.within is None:
+            raise OptionError(f"option {given[0]!r} needs within: the distance says how long a tuple may still be met")
+        # Whose tuples are emitted without a match, and whose alone are emitted at all.
+        self._lonely = tuple(outer or ()) or ((anti,) if anti else ())
+        self._single = semi or anti
+        self._is_semi = bool(semi)
         self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.select = None if select is None else expressions_of(select, "select")
         self.where = where
@@ -91,7 +101,7 @@ class WindowJoin(Operator):
         if options.get("within") is None:
             return Behind(others=wait + seconds_of(options["size"], "size"))
         reach = max(map(abs, _distances(options["within"]))) / 1e6
-        return Behind(others=wait + reach + (COUNTED_SECONDS if options.get("outer") else 0))
+        return Behind(others=wait + reach + (COUNTED_SECONDS if options.get("outer") or options.get("anti") else 0))
 
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         if len(inputs) < 2:
@@ -107,11 +117,17 @@ class WindowJoin(Operator):
         self._kept = {alias: _kept_schema(schema, keys, own[alias]) for alias, schema in inputs.items()}
         self.state = RowStateSchema(self._kept, tuple(f"{_KEY}{i}" for i in range(len(key))), _AT)
         conditions = self._conditions(list(inputs), len(key))
-        columns = "\n, ".join(self.select or _all_columns(inputs, key, self.renamed_keys))
+        of_one = [f"{quoted(self._single)}.{quoted(name)}" for name in inputs[self._single].names] if self._single else None
+        columns = "\n, ".join(self.select or of_one or _all_columns(inputs, key, self.renamed_keys))
         tables = ", ".join(f"{quoted(_table(alias))} AS {quoted(alias)}" for alias in inputs)
         self._join = f"SELECT {columns}\nFROM {tables}\nWHERE {conditions}"
         self._alone = {alias: _without_match(columns, alias, other, conditions) for alias, other in self._others(inputs)}
-        output = expressions.query_schema({_table(alias): schema for alias, schema in self._kept.items()}, self._join)
+        queried = {_table(alias): schema for alias, schema in self._kept.items()}
+        if self._single is not None:
+            other = next(alias for alias in inputs if alias != self._single)
+            self._join = _with_first_match(columns, self._single, other, conditions)
+            queried[_MET] = self._kept[other]
+        output = expressions.query_schema(queried, self._join)
         if any(name.startswith(_OWN) for name in output.names) or len(set(output.names)) < len(output.names):
             names = ", ".join(output.names)
             raise OptionError(
@@ -147,13 +163,14 @@ class WindowJoin(Operator):
 
     def finish(self, batch: BatchInfo, state: RowState) -> Output:
         """Each input's new tuples meet what is kept of the others, the new tuples of the inputs before it included."""
-        found = []
-        for alias, batches in self._arrived.items():
-            new = pa.Table.from_batches(batches, self._kept[alias])
-            if new.num_rows:
-                tables = {_table(other): state.rows(other) for other in self._kept if other != alias}
-                found.append(expressions.query({**tables, _table(alias): new}, self._join))
-                state.append(alias, new)
+        new = {alias: pa.Table.from_batches(batches, self._kept[alias]) for alias, batches in self._arrived.items()}
+        found: list[pa.Table] = self._with_first_matches(new, state) if self._is_semi else []
+        for alias, tuples in new.items():
+            if tuples.num_rows:
+                if self._single is None:
+                    tables = {_table(other): state.rows(other) for other in self._kept if other != alias}
+                    found.append(expressions.query({**tables, _table(alias): tuples}, self._join))
+                state.append(alias, tuples)
         found += self._without_matches(batch, state)
         self._expire(batch, state)
         joined = pa.concat_tables(found) if found else None
@@ -189,12 +206,28 @@ class WindowJoin(Operator):
 
     @property
     def _longest_wait(self) -> int:
-        """How long (microseconds) after its time a tuple may be needed: in an outer join, until its partner is over, too."""
+        """How long (microseconds) after its time a tuple may be needed: to tell who had a match, until its partner is over."""
         low, high = self.within or (0, 0)
-        return max(high, -low, high - low + 2 * _MILLISECOND if self.outer else 0)
+        return max(high, -low, high - low + 2 * _MILLISECOND if self._lonely or self._is_semi else 0)
+
+    def _with_first_matches(self, new: Mapping[str, pa.Table], state: RowState) -> list[pa.Table]:
+        """The tuples of `semi` that meet one of the other input for the first time."""
+        one = self._single
+        assert one is not None
+        other = next(alias for alias in self._kept if alias != one)
+        met = state.rows(other)
+        asked = (
+            (new[one], pa.concat_tables([met, new[other]]), met.slice(0, 0)),
+            (state.rows(one), new[other], met),
+        )
+        return [
+            expressions.query({_table(one): tuples, _table(other): others, _MET: before}, self._join)
+            for tuples, others, before in asked
+            if tuples.num_rows and others.num_rows
+        ]
 
     def _without_matches(self, batch: BatchInfo, state: RowState) -> list[pa.Table]:
-        """The tuples of outer inputs that had no match, and can have none from this batch on. Notes when the next are over."""
+        """The tuples without a match that can have none from this batch on. Notes when the next are over."""
         found: list[pa.Table] = []
         until, before = watermark_micros(batch), closed_micros(batch, self.lateness)
         if until not in (None, EVERYTHING_CLOSED):
@@ -226,16 +259,18 @@ class WindowJoin(Operator):
         return (reach // _MILLISECOND + 1) * _MILLISECOND
 
     def _others(self, inputs: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-        """(alias, the other one's) for each outer input."""
-        for alias in self.outer:
+        """(alias, the other one's) for each input whose tuples are emitted without a match."""
+        for alias in self._lonely:
             yield alias, next(other for other in inputs if other != alias)
 
     def _check_pair(self, inputs: Mapping[str, pa.Schema]) -> None:
-        if len(inputs) > 2 and (self.outer or (self.within is not None and self.within[0] != -self.within[1])):
-            raise OptionError(f"option 'outer', and 'within' of two distances, are for two inputs; found {', '.join(inputs)}")
-        for alias in self.outer:
+        name = ("semi" if self._is_semi else "anti") if self._single else "outer"
+        of_two = self._lonely or self._is_semi
+        if len(inputs) > 2 and (of_two or (self.within is not None and self.within[0] != -self.within[1])):
+            raise OptionError(f"option {name!r}, and 'within' of two distances, are for two inputs; found {', '.join(inputs)}")
+        for alias in (self._single,) if self._single else self._lonely:
             if alias not in inputs:
-                raise OptionError(f"option 'outer' names {alias!r}; allowed: {', '.join(inputs)}", about="outer")
+                raise OptionError(f"option {name!r} names {alias!r}; allowed: {', '.join(inputs)}", about=name)
 
     def _time_column(self, inputs: Mapping[str, pa.Schema], alias: str) -> str:
         name = self.time.get(alias) if isinstance(self.time, Mapping) else self.time
@@ -294,6 +329,15 @@ def _signed(value: Any) -> int:
 def _without_match(columns: str, alias: str, other: str, conditions: str) -> str:
     one, two = (f"{quoted(_table(name))} AS {quoted(name)}" for name in (alias, other))
     return f"SELECT {columns}\nFROM {one} LEFT JOIN {two}\nON {conditions}\nWHERE {quoted(other)}.{_AT} IS NULL"
+
+
+def _with_first_match(columns: str, alias: str, other: str, conditions: str) -> str:
+    """The tuples of `alias` that meet one of `other`, and none of those of it that they could have met before."""
+    one, two, met = (
+        f"{quoted(table)} AS {quoted(name)}" for table, name in ((_table(alias), alias), (_table(other), other), (_MET, other))
+    )
+    meeting = f"SELECT * FROM {one} SEMI JOIN {two}\nON {conditions}"
+    return f"SELECT {columns}\nFROM ({meeting}) AS {quoted(alias)} ANTI JOIN {met}\nON {conditions}"
 
 
 def _window(alias: str, size: int) -> str:

@@ -1,7 +1,8 @@
 """A join of two streams of a script as an operator.
 
 The operator pairs rows of equal keys whose times are near enough. What the script asks of a pair besides is Spark's, above it.
-An outer join has to know which rows have no pair: so all that it asks of pairs is of keys and times, which the operator knows.
+An outer or semi join has to know which rows have a pair: so all that it asks of pairs is of keys and times, which the operator
+knows.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from streamtopology.jobs.scripts.parts import NotCut, Part, RowsBelow, Step, Wat
 
 _NAMES = ("one", "other")
 _OF_SEVERAL = "spark.sql.streaming.multipleWatermarkPolicy"
+_SEMI = "LEFT SEMI"
 # Joins that keep rows without a pair: of which sides.
 _KEPT: Mapping[str, Sequence[str]] = {
     "INNER": (),
+    _SEMI: (),
     "LEFT OUTER": ("one",),
     "RIGHT OUTER": ("other",),
     "FULL OUTER": ("one", "other"),
@@ -99,33 +102,40 @@ def part_of(node: Node, spark: SparkSession) -> Part:
     keys = [pair for each in asked if (pair := _equal(each, one, other))]
     if not keys:
         raise NotCut("a join of two streams needs a column of one that equals one of the other")
-    kept = _KEPT[kind]
-    own = {side.name: [each for each in asked if side.has(each)] if kept and side.name not in kept else [] for side in sides}
+    kept, is_semi = _KEPT[kind], kind == _SEMI
+    is_exact = bool(kept) or is_semi
+    own = {
+        side.name: [each for each in asked if side.has(each)] if is_exact and side.name not in kept else [] for side in sides
+    }
+    shown = sides[:1] if is_semi else sides
     options: dict[str, Any] = {
         "select": [
-            f"{side.name}.{_column(place)} AS {side.name}_{place}" for side in sides for place in range(len(side.columns))
+            f"{side.name}.{_column(place)} AS {side.name}_{place}" for side in shown for place in range(len(side.columns))
         ],
     }
-    if kept or any(side.watermark is not None for side in sides):  # else all rows are kept for ever, as Spark does
-        options |= _in_time(asked, one, other, kept, spark)
+    if is_exact:
+        _check_pairs(asked, one, other, kept, spark)
+    if is_exact or any(side.watermark is not None for side in sides):  # else all rows are kept for ever, as Spark does
+        options |= _in_time(asked, one, other, is_exact, spark)
     if kept:
+        _check_outer(asked, one, other, kept, spark)
         options["outer"] = list(kept)
+    if is_semi:
+        options["semi"] = one.name
 
     below = [
         side.rows([(pair[place], pair[2]) for pair in keys], own[side.name], kept, spark) for place, side in enumerate(sides)
     ]
     inputs = tuple(RowsBelow(rows, side.watermark, side.name) for rows, side in zip(below, sides, strict=True))
     step = Step("join", "window-join", options, tuple(map(_key, range(len(keys) + bool(kept)))))
-    return Part((step,), inputs, lambda rows: _stand_in(node, rows, not kept, spark))
+    return Part((step,), inputs, lambda rows: _stand_in(node, rows, not is_exact, spark))
 
 
-def _in_time(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> dict[str, Any]:
+def _in_time(asked: list[Node], one: _Side, other: _Side, is_exact: bool, spark: SparkSession) -> dict[str, Any]:
     """The operator's options on the times of a pair. Raises NotCut."""
     times = {side.name: side.time.column for side in (one, other)}
     bounds = [bound for each in asked for bound in _bounds(each, one, other, spark)]
-    low, high = _within(bounds, is_exact=bool(kept))
-    if kept:
-        _check_outer(asked, one, other, kept, spark)
+    low, high = _within(bounds, is_exact)
     return {"time": times, "within": [_micros(low), _micros(max(low, high))]}
 
 
@@ -138,16 +148,19 @@ def _stand_in(node: Node, rows: DataFrame, is_asked: bool, spark: SparkSession) 
     return catalyst.filtered(spark, node.condition().get(), joined) if is_asked else joined
 
 
-def _check_outer(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> None:
-    """Raise NotCut for what the operator could not ask of a pair, or would emit in another batch than Spark does."""
-    bounds: list[_Bound] = []
+def _check_pairs(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> None:
+    """Raise NotCut for what the operator could not ask of a pair."""
     for each in asked:
-        is_key, found = _equal(each, one, other) is not None, _bounds(each, one, other, spark)
-        if is_key and found:
-            raise NotCut("an outer join of two streams by equal event times is not taken over yet")
-        if not (is_key or found or any(side.has(each) and side.name not in kept for side in (one, other))):
-            raise NotCut(f"an outer join of two streams that asks {each.sql()} is not taken over yet")
-        bounds += found
+        is_key, in_time = _equal(each, one, other) is not None, bool(_bounds(each, one, other, spark))
+        if is_key and in_time:
+            raise NotCut("an outer or semi join of two streams by equal event times is not taken over yet")
+        if not (is_key or in_time or any(side.has(each) and side.name not in kept for side in (one, other))):
+            raise NotCut(f"an outer or semi join of two streams that asks {each.sql()} is not taken over yet")
+
+
+def _check_outer(asked: list[Node], one: _Side, other: _Side, kept: Sequence[str], spark: SparkSession) -> None:
+    """Raise NotCut for what the operator would emit in another batch than Spark does."""
+    bounds = [bound for each in asked for bound in _bounds(each, one, other, spark)]
     if sorted(bound.is_least for bound in bounds) != [False, True]:
         raise NotCut("an outer join of two streams whose event time has several bounds on one side is not taken over yet")
     low, high = _within(bounds, is_exact=True)
