@@ -32,7 +32,7 @@ again. A cron job or service may take 130 and 143 for success. In pods: [driver]
 
 ## Packages
 
-`bench`, `demo`, `reproduce` and `simulate` come with the package `streamtopology-lab`, the others with
+`bench`, `demo`, `nexmark`, `reproduce` and `simulate` come with the package `streamtopology-lab`, the others with
 `streamtopology`.
 
 ## Completion in the shell

@@ -135,6 +135,7 @@ def test_manifest_may_come_from_a_named_pipe(tmp_path: Path, capsys: pytest.Capt
         ["bench", "kernels", "--json"],
         ["demo", "--report"],
         ["sample-data"],
+        ["nexmark"],
     ],
     ids=" ".join,
 )

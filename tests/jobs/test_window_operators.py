@@ -117,6 +117,31 @@ def test_every_window_is_emitted_once_when_it_closes(steps, size, slide):
         assert operator.due == min((start + size for _, start in windows), default=None)
 
 
+@FEW
+@given(steps, st.integers(1, 25), st.integers(1, 25))
+def test_windows_of_processing_time_hold_what_came_in_them(steps, size, slide):
+    slide = min(size, slide)
+    aggregates = {"total": "sum(v)"}
+    operator = prepared("window-aggregate", ["in"], time="now()", size=f"{size}s", slide=f"{slide}s", aggregates=aggregates)
+    state, open_windows = new_state(operator.state), defaultdict[tuple[Any, int], list[Any]](list)
+    now = 100
+    for number, (rows, step) in enumerate(steps):
+        now += step
+        info = BatchInfo(number, watermark=3.0, closed_until=3.0, now=float(now), final=number == len(steps) - 1)
+        operator.begin(info)
+        assert operator.accept(arrival(rows, "in"), state) is None
+        emitted = operator.finish(info, state)
+        state.commit()
+        for value, start in itertools.product(rows, range(now // slide * slide, now - size, -slide)):
+            open_windows[value["k"], start].append(value["v"] or 0)
+        over = [window for window in open_windows if info.final or window[1] + size <= now]
+        expected = Counter((key, seconds(start), sum(open_windows.pop((key, start)))) for key, start in over)
+        found = [] if emitted is None else emitted.to_pylist()
+        assert Counter((one["k"], one["window_start"], one["total"] or 0) for one in found) == expected
+        assert operator.late_rows == 0
+        assert (operator.due, operator.due_at) == (None, min((start + size for _, start in open_windows), default=None))
+
+
 def test_windows_that_overlap_a_thousandfold_take_little_memory_for_a_batch() -> None:
     """Each tuple is in 1,440 windows; those of all tuples at once ended the executor."""
     rows = 10_000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from streamtopology.jobs.cli.parameters import (
 from streamtopology.jobs.cli.signals import stop_on_sigterm
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.bench.catalog import BENCHMARKS, OPTIONS, Benchmark
+from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
 
 PerOperatorNumbers = tuple[tuple[str, float], ...]
 
@@ -61,6 +64,35 @@ def sample_data(folder: Path, files: int, rows: int) -> int:
     written = make_flights(folder, files, rows)
     size = formatting.size(sum(path.stat().st_size for path in written))
     click.echo(f"{len(written)} files of {rows:,} flights, {size}, in {folder}: {', '.join(FLIGHTS_SCHEMA.names)}")
+    return 0
+
+
+def _nexmark_options(command: Callable[..., int]) -> Callable[..., int]:
+    for each in reversed(fields(NexmarkConfiguration)):
+        name = f"--{each.name.replace('_', '-')}"
+        command = click.option(name, type=WHOLE, default=each.default, show_default=True, help=each.metadata["help"])(command)
+    return command
+
+
+@click.command()
+@click.argument("folder", type=OUTPUT_FOLDER, metavar="DIR")
+@click.option("--events", type=WHOLE, default=1_000_000, show_default=True, help="People, auctions and bids in all.")
+@click.option("--files", type=POSITIVE, default=10, show_default=True, help="Files in each of the three folders.")
+@_nexmark_options
+def nexmark(folder: Path, events: int, files: int, **options: int) -> int:
+    """Write the stream of the benchmark Nexmark as Parquet files.
+
+    The folders person, auction and bid get the events of nexmark's own generator, which has no seed: here each event has
+    one. Options have its names. Times begin on 2015-07-15. Files of the same names are replaced.
+    """
+    from streamtopology.lab.nexmark.events import write_events
+
+    try:
+        written = write_events(folder, NexmarkConfiguration(**options), events, files)
+    except ValueError as wrong:
+        raise WrongUse(str(wrong)) from None
+    size = formatting.size(sum(path.stat().st_size for path in written))
+    click.echo(f"{events:,} events, {size}, as {files} files in each of {folder}/person, {folder}/auction and {folder}/bid")
     return 0
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from streamtopology.topology import groupings
 from streamtopology.topology.values import OperatorSpec
 
+# Instead of a time column: the processing time of a tuple's batch.
+NOW = "now()"
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -16,6 +19,7 @@ class Traits:
     `stateful`: keeps something per key between rows, so each key needs one home.
     `combinable`: partial results of one key from several instances can be merged, so a policy may split its keys.
     `windowed`: closes windows by event time, so its sources need a watermark; where `windowed_with` names an option, with it.
+    `by_clock`: its windows may be of processing time, where its option `time` is `NOW`.
     `min_inputs`, `max_inputs`: how many inputs it takes (None: any number).
     """
 
@@ -23,6 +27,7 @@ class Traits:
     combinable: bool = False
     windowed: bool = False
     windowed_with: str = ""
+    by_clock: bool = False
     min_inputs: int = 1
     max_inputs: int | None = 1
     summary: str = ""
@@ -36,7 +41,7 @@ BUILTINS: Mapping[str, Traits] = {
     "map": Traits(stateful=False, max_inputs=None, summary="new columns by SQL expressions"),
     "filter": Traits(stateful=False, max_inputs=None, summary="the tuples for which a SQL condition holds"),
     "window-aggregate": Traits(
-        stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and window"
+        stateful=True, combinable=True, windowed=True, by_clock=True, max_inputs=None, summary="aggregates per key and window"
     ),
     "session-window": Traits(
         stateful=True, combinable=True, windowed=True, max_inputs=None, summary="aggregates per key and session"
@@ -67,6 +72,11 @@ def combinable(operators: Iterable[OperatorSpec]) -> dict[str, bool]:
 
 def windowed(operator: OperatorSpec) -> bool:
     """Return whether an operator, one that is built in, goes by event time, so that rows may be late for it."""
+    return _closes(operator) and not (BUILTINS[operator.run].by_clock and operator.options.get("time") == NOW)
+
+
+def _closes(operator: OperatorSpec) -> bool:
+    """Return whether it closes windows, by any time."""
     traits = BUILTINS[operator.run]
     return traits.windowed and (not traits.windowed_with or operator.options.get(traits.windowed_with) is not None)
 
@@ -84,7 +94,7 @@ def poured(operators: Sequence[OperatorSpec]) -> frozenset[str]:
     return frozenset(
         one.name
         for one in known
-        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and not windowed(one) and one.name not in in_time)
+        if not BUILTINS[one.run].stateful or (in_parts.get(one.name, False) and not _closes(one) and one.name not in in_time)
     )
 
 

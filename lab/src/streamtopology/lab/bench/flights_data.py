@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -12,9 +10,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from streamtopology.contract.errors import Unavailable
+from streamtopology.lab.numbered_files import write_batches
 
 FLIGHTS_SCHEMA = pa.schema(
     [(name, pa.int32()) for name in ("year", "month", "day", "dep_delay", "arr_delay")]
@@ -25,7 +23,6 @@ KEYS_DDL = "key BIGINT, value DOUBLE"
 
 Distribution = Literal["zipf-1.0", "zipf-1.2", "tweets", "uniform"]
 _TWEETS_FIRST_KEY = 0.0267  # share of the most frequent key of the Twitter trace (consistent grouping, table 1: TW)
-_FIRST_MTIME = 1_700_000_000  # seconds; files are a second apart, so that their order does not depend on the disk
 
 
 class DataMissingError(Unavailable, RuntimeError):
@@ -119,18 +116,3 @@ def _exponent_of_first_share(share: float, keys: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _zipf(middle, keys)[0] < share else (low, middle)
     return low
-
-
-def write_batches(target: Path, name: str, batches: int, row_groups: int, batch: Callable[[int], pa.Table]) -> list[Path]:
-    """Write `NAME-000000.parquet` and so on, whole and in the order of their times, with `batch(number)` in it."""
-    target.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for number in range(batches):
-        table = batch(number)
-        path = target / f"{name}-{number:06d}.parquet"
-        draft = target / f".{path.name}"
-        pq.write_table(table, draft, row_group_size=max(1, -(-table.num_rows // row_groups)))
-        os.utime(draft, (_FIRST_MTIME + number, _FIRST_MTIME + number))
-        os.replace(draft, path)
-        written.append(path)
-    return written

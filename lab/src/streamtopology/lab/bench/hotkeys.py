@@ -29,8 +29,9 @@ from streamtopology.lab.bench.cluster import (
     topology,
 )
 from streamtopology.lab.bench.figures import figure
-from streamtopology.lab.bench.flights_data import KEYS_DDL, key_shares, write_batches
+from streamtopology.lab.bench.flights_data import KEYS_DDL, key_shares
 from streamtopology.lab.bench.spark_counting import count_in_task
+from streamtopology.lab.numbered_files import write_batches
 from streamtopology.topology import Topology
 
 COST_SECONDS = 10e-6

@@ -33,7 +33,7 @@ from streamtopology.lab.bench.cluster import (
     topology,
 )
 from streamtopology.lab.bench.figures import figure
-from streamtopology.lab.bench.flights_data import write_batches
+from streamtopology.lab.numbered_files import write_batches
 from streamtopology.lab.simulate.streams import zipf_probabilities
 from streamtopology.lab.simulate.throttled_chain import CommunityStream
 from streamtopology.topology import Topology

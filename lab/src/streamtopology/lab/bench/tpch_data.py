@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamtopology.lab.bench.flights_data import DataMissingError, write_batches
+from streamtopology.lab.bench.flights_data import DataMissingError
+from streamtopology.lab.numbered_files import write_batches
 from streamtopology.lab.simulate.streams import Floats, draw, zipf_probabilities
 
 # The schemas of the four streams, each a folder of numbered parquet files.

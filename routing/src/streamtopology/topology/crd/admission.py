@@ -115,7 +115,9 @@ def _groupings() -> Iterable[Schema]:
     splitting = texts(name for name, spec in BUILT_IN.items() if spec.splits_keys)
     stateful = texts(name for name, traits in BUILTINS.items() if traits.stateful)
     combinable = texts(name for name, traits in BUILTINS.items() if traits.combinable)
-    windowed = texts(name for name, traits in BUILTINS.items() if traits.windowed and not traits.windowed_with)
+    windowed = texts(
+        name for name, traits in BUILTINS.items() if traits.windowed and not traits.windowed_with and not traits.by_clock
+    )
     whole = ", ".join(name for name, spec in BUILT_IN.items() if not spec.splits_keys)
     strange = f"o.grouping.options.filter(n, !(n in variables.optionsOf[{_POLICY}]))"
     split = f"o.run in {stateful} && {_POLICY} in {splitting}"

@@ -60,6 +60,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "state check": ("streamtopology state check trips.yaml",),
     "bench": ("streamtopology bench kernels --json kernels.json",),
     "demo": ("streamtopology demo --batches 20",),
+    "nexmark": (
+        "streamtopology nexmark build/nexmark",
+        "streamtopology nexmark build/nexmark --events 20000000 --files 50 --hot-auction-ratio 10",
+    ),
     "reproduce": (
         "streamtopology reproduce dkg-k --quick",
         "streamtopology reproduce cg-hetero --seeds 1 --set slot=15000",

@@ -97,6 +97,10 @@ class MergeOperator(Operator):
     def due(self) -> float | None:
         return self.inner.due
 
+    @property
+    def due_at(self) -> float | None:
+        return self.inner.due_at
+
     def combine(self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch) -> None:
         self.inner.combine(state, slots, partial)
 

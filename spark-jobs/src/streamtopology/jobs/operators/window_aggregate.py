@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from streamtopology.jobs.operators.windows import (
     watermark_micros,
 )
 from streamtopology.jobs.state import KeyedState
+from streamtopology.topology.traits import NOW
 
 # Tuples, one for each window that they are in, that are made at a time: a day that slides by minutes has 1,440 a tuple.
 MOST_MEMBERS = 65_536
@@ -35,7 +37,8 @@ class WindowAggregate(TimedAggregate):
     """Groups by key, columns `groupBy` and window, which close as the watermark reaches their end.
 
     Windows are of `size`, tumbling or sliding with a `slide` smaller than that, over the event-time column `time`. Or the
-    tuples name theirs: `closes`, a column of the group, is the time at which the group is over.
+    tuples name theirs: `closes`, a column of the group, is the time at which the group is over. With `now()` for `time` they
+    are of processing time, the driver's clock: no tuple is late.
 
     emit `closed`: a group's row when it closes, or the input ends for good. `updates`: a row for each group that had tuples in
     the batch. `all`: a row for each group in every batch; none is ever closed. Else a group is forgotten `allowedLateness`
@@ -65,6 +68,12 @@ class WindowAggregate(TimedAggregate):
         self.lateness = duration_micros(allowedLateness, "allowedLateness", least=0)
         self.closing = _closing(time, size, slide, closes)
         self.time = time or ""
+        if self._by_clock and self.lateness:
+            raise OptionError(f"with time: {NOW} no tuple is late; leave allowedLateness out", about="allowedLateness")
+
+    @classmethod
+    def leaves_out_late(cls, options: Mapping[str, Any]) -> bool:
+        return options.get("time") != NOW
 
     @classmethod
     def event_time(cls, options: Mapping[str, Any], input: str) -> str | None:
@@ -73,7 +82,7 @@ class WindowAggregate(TimedAggregate):
     @classmethod
     def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
         """What is over in a batch was not in the one before; with `allowedLateness` it may have been for so long."""
-        if options.get("emit") == "all":
+        if options.get("emit") == "all" or options.get("time") == NOW:
             return Behind(others=UNBOUNDED)
         over = own + seconds_of(options.get("allowedLateness", 0), "allowedLateness")
         if options.get("closes") is not None:
@@ -86,7 +95,12 @@ class WindowAggregate(TimedAggregate):
         if isinstance(self.closing, ClosingColumn):
             self.closing.check(group)
         has_bounds = isinstance(self.closing, Windows)
-        return self.prepare_groups(inputs, group, has_bounds, means=f"the end of {self.closing}")
+        return self.prepare_groups(
+            inputs, group, has_bounds, means=f"the end of {self.closing}{' by the clock' if self._by_clock else ''}"
+        )
+
+    def begin(self, batch: BatchInfo) -> None:
+        super().begin(self._timed(batch))
 
     def process(self, rows: Rows, state: KeyedState) -> Output:
         closed = None if self.emit == "all" else closed_micros(self.batch, self.lateness)
@@ -94,8 +108,11 @@ class WindowAggregate(TimedAggregate):
             places, closes = self.closing.open_at(rows, closed)
             self._add(self.leave_out_late(rows, places), closes, state)
             return None
-        places, times = on_time(rows.column(self.time), self.closing.first_open(closed))
-        kept = self.leave_out_late(rows, places)
+        if self._by_clock:
+            kept, times = rows, np.full(len(rows), round((self.batch.now or 0) * 1e6), np.int64)
+        else:
+            places, times = on_time(rows.column(self.time), self.closing.first_open(closed))
+            kept = self.leave_out_late(rows, places)
         if self.closing.tumbling:
             self._add(kept, self.closing.of(times)[1] + self.closing.size, state)
             return None
@@ -113,7 +130,7 @@ class WindowAggregate(TimedAggregate):
         self.groups.mark(slots)
 
     def finish(self, batch: BatchInfo, state: KeyedState) -> Output:
-        watermark = watermark_micros(batch)
+        watermark = watermark_micros(self._timed(batch))
         until, live = self.closing.until(watermark), state.live()
         closes = state.column(CLOSES)[live]
         shown = live[self._is_shown(live, closes, until)]
@@ -138,6 +155,25 @@ class WindowAggregate(TimedAggregate):
         if not self.lateness or before is None:
             return closing
         return closing & ((closes > before) | self.groups.is_marked(slots))
+
+    @property
+    def due(self) -> float | None:
+        return None if self._by_clock else self._due
+
+    @property
+    def due_at(self) -> float | None:
+        return self._due if self._by_clock else None
+
+    @property
+    def _by_clock(self) -> bool:
+        return self.time == NOW
+
+    def _timed(self, batch: BatchInfo) -> BatchInfo:
+        """The batch; where windows are of processing time, its watermark is that."""
+        return replace(batch, watermark=batch.now, closed_until=None) if self._by_clock else batch
+
+    def _bound(self, inputs: Mapping[str, pa.Schema]) -> pa.DataType:
+        return pa.timestamp("us", "UTC") if self._by_clock else super()._bound(inputs)
 
 
 def _closing(time: Any, size: Any, slide: Any, closes: Any) -> Windows | ClosingColumn:

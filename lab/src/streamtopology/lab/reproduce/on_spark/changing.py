@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamtopology.lab.bench.flights_data import key_shares, write_batches
+from streamtopology.lab.bench.flights_data import key_shares
+from streamtopology.lab.numbered_files import write_batches
 from streamtopology.lab.reproduce.experiment import Parameters
 from streamtopology.lab.simulate.streams import Floats, draw, swapped, zipf_probabilities
 from streamtopology.routing.table.hashing import hash_int64
