@@ -247,6 +247,21 @@ def test_options_of_files_are_those_that_sources_take(kind: Any) -> None:
     assert keywords(getattr(StreamReader, kind)) - ROWS == {"schema", *known_options(kind)}
 
 
+def test_tables_of_iceberg_are_named_as_in_a_manifest() -> None:
+    topology = Topology("reads")
+    options = {"stream-from-timestamp": 0}
+    topology.read.iceberg("rows", "lake.t", {"type": "rest", "uri": "http://x"}, "key BIGINT", options, where="key > 1")
+    (source,) = topology.to_manifest()["spec"]["sources"]
+    assert source["options"] == {
+        "table": "lake.t",
+        "catalog.type": "rest",
+        "catalog.uri": "http://x",
+        "stream-from-timestamp": 0,
+    }
+    assert (source["format"], source["schema"], source["where"]) == ("iceberg", "key BIGINT", "key > 1")
+    assert source["options"].keys() <= {*known_options("iceberg")}
+
+
 def test_options_of_kafka_are_those_that_sources_take() -> None:
     given = keywords(StreamReader.kafka) - ROWS - {"servers", "settings"}
     assert given | {"kafka.bootstrap.servers"} == set(known_options("kafka"))

@@ -19,11 +19,14 @@ TOKEN = "s3cret-token"
 
 
 class RestCatalog:
-    """`loses`: the answers of this many commits to come are lost, after `passes` of them. `fails`: those have status 500."""
+    """`loses`: the answers of this many commits to come are lost, after `passes` of them. `fails`: those have status 500.
+
+    `silent`: so many questions of any kind to come have no answer.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._catalog = SqlCatalog("default", uri=f"sqlite:///{folder}/rest.db", warehouse=str(folder / "rest"))
-        self.loses = self.fails = self.passes = 0
+        self.loses = self.fails = self.passes = self.silent = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.uri = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -39,6 +42,9 @@ class RestCatalog:
             self._catalog.close()
 
     def answer(self, method: str, path: list[str], body: bytes) -> tuple[int, str]:
+        if self.silent:
+            self.silent -= 1
+            return 0, ""
         match method, path:
             case "GET", ["config"]:
                 return 200, '{"defaults": {}, "overrides": {}}'

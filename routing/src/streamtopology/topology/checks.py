@@ -22,7 +22,15 @@ from streamtopology.topology.reading import TOPOLOGY_NAME_EXPECTED
 from streamtopology.topology.shell_paths import shell_path_problems
 from streamtopology.topology.spark_conf import spark_conf_problems
 from streamtopology.topology.traits import BUILTINS, Traits, windowed
-from streamtopology.topology.values import DESCRIPTOR_FILE_FORMATS, SINK_NEEDS, OperatorSpec, Source, Topology
+from streamtopology.topology.values import (
+    DESCRIPTOR_FILE_FORMATS,
+    ICEBERG_NEEDS,
+    SINK_NEEDS,
+    WITH_SCHEMA,
+    OperatorSpec,
+    Source,
+    Topology,
+)
 
 _NAME = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
 _NAMED_EXPRESSION = re.compile(rf"\*.*|{_NAME}|.*\sAS\s+{_NAME}", re.DOTALL | re.IGNORECASE)
@@ -87,8 +95,10 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
     path = f"spec.sources[{index}]"
     if source.format in DESCRIPTOR_FILE_FORMATS and "path" not in source.options:
         yield Problem(f"{path}.options.path", f"is missing, expected the folder or pattern of {source.format} files")
-    if source.format in ("parquet", "csv", "json", "delta") and source.schema is None:
+    if source.format in WITH_SCHEMA and source.schema is None:
         yield Problem(f"{path}.schema", "is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`")
+    if source.format == "iceberg":
+        yield from _missing_options(path, source.options, ICEBERG_NEEDS, "a table of iceberg")
     if source.format == "kafka":
         yield from _missing_options(path, source.options, ("kafka.bootstrap.servers",), "a kafka source")
         if not {"subscribe", "subscribePattern"} & source.options.keys():

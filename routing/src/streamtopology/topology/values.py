@@ -12,11 +12,14 @@ API_VERSION = "streamtopology.dev/v1alpha1"
 KIND = "StreamTopology"
 
 DESCRIPTOR_FILE_FORMATS = ("parquet", "csv", "json", "text", "delta")
-DESCRIPTOR_FORMATS = (*DESCRIPTOR_FILE_FORMATS, "kafka")
+DESCRIPTOR_FORMATS = (*DESCRIPTOR_FILE_FORMATS, "iceberg", "kafka")
 SINK_FORMATS = ("parquet", "json", "csv", "delta", "iceberg", "console", "memory", "function", "spark", "kafka")
+# Formats of files whose columns nothing but a schema says.
+WITH_SCHEMA = ("parquet", "csv", "json", "delta", "iceberg")
+ICEBERG_NEEDS = ("table", "catalog.type", "catalog.uri")
 SINK_NEEDS = {
     **dict.fromkeys(("parquet", "json", "csv", "delta"), ("path",)),
-    "iceberg": ("table", "catalog.type", "catalog.uri"),
+    "iceberg": ICEBERG_NEEDS,
     "kafka": ("kafka.bootstrap.servers", "topic"),
 }
 

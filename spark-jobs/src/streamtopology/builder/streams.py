@@ -182,6 +182,18 @@ class StreamReader:
         """The rows of a Delta table, a folder or `s3://BUCKET/PREFIX`, and those that are appended to it."""
         return self._source(name, "delta", schema, {"path": path, **options})
 
+    def iceberg(
+        self,
+        name: str,
+        table: str,
+        catalog: Mapping[str, Scalar],
+        schema: Ddl,
+        options: Mapping[str, Scalar] = NONE,
+        **rows: Unpack[SourceOptions],
+    ) -> Stream:
+        """The rows of a table of Apache Iceberg, and those that are appended to it. `table` and `catalog`: as of a sink."""
+        return self._source(name, "iceberg", schema, {"table": table, **_of_catalog(catalog), **options, **rows})
+
     def kafka(
         self,
         name: str,
@@ -242,8 +254,7 @@ class SinkWriter:
 
     def iceberg(self, name: str, table: str, catalog: Mapping[str, Scalar], **options: Unpack[TableSinkOptions]) -> None:
         """A table of Apache Iceberg, `NAMESPACE.NAME`. `catalog`: its type, uri, warehouse, and what else it takes."""
-        of_catalog = {f"catalog.{option}": value for option, value in catalog.items()}
-        self._sink(name, "iceberg", {"table": table, **of_catalog, **options})
+        self._sink(name, "iceberg", {"table": table, **_of_catalog(catalog), **options})
 
     def console(self, name: str, **options: Unpack[ConsoleSinkOptions]) -> None:
         """The terminal of the run."""
@@ -267,3 +278,7 @@ class SinkWriter:
 
     def _sink(self, name: str, format: str, options: Mapping[str, Any]) -> None:
         self.flow.sinks.append({"name": name, "input": self.origin, "format": format, "options": dict(options)})
+
+
+def _of_catalog(catalog: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    return {f"catalog.{option}": value for option, value in catalog.items()}

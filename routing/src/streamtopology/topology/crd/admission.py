@@ -18,7 +18,7 @@ from streamtopology.topology.crd.fields import Schema
 from streamtopology.topology.crd.rules import sentence, texts
 from streamtopology.topology.groupings import BUILT_IN, KEYLESS_POLICY
 from streamtopology.topology.traits import BUILTINS
-from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS, SINK_NEEDS
+from streamtopology.topology.values import API_VERSION, DESCRIPTOR_FILE_FORMATS, ICEBERG_NEEDS, SINK_NEEDS, WITH_SCHEMA
 
 NAME = "streamtopology-manifests"
 
@@ -168,12 +168,13 @@ def _sources() -> Iterable[Schema]:
     without_topics = f"{_FORMAT} == 'kafka' && !('subscribePattern' in {_OPTIONS})"
     return [
         _needs("sources", f"{_FORMAT} in {files}", "path", "is missing, expected the folder or pattern of %s files"),
+        *(_needs("sources", f"{_FORMAT} == 'iceberg'", name, "is missing, a table of %s needs it") for name in ICEBERG_NEEDS),
         _needs("sources", f"{_FORMAT} == 'kafka'", "kafka.bootstrap.servers", "is missing, a %s source needs it"),
         _needs("sources", without_topics, "subscribe", "is missing, a %s source needs it or subscribePattern"),
         _check(
             "sources",
             "s",
-            f"{_FORMAT} in ['parquet', 'csv', 'json', 'delta'] && !('schema' in s)",
+            f"{_FORMAT} in {texts(WITH_SCHEMA)} && !('schema' in s)",
             "schema is missing, expected Spark DDL such as `tailnum STRING, arr_delay DOUBLE`",
         ),
     ]

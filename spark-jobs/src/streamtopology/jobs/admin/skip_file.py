@@ -22,7 +22,7 @@ def skip_file(uri: str, topology: Topology, file: str) -> str:
     waited: list[str] = []
     try:
         for source in topology.sources:
-            if source.reads_descriptors and "path" in source.options:
+            if source.reads_descriptors and source.format != "kafka":
                 stream = open_stream(SourceSpec.of(source, topology.name), folder.path / "files")
                 start = positions.get(source.name, stream.initial_offset())
                 if isinstance(stream, FileStream) and stream.skip(path, start):

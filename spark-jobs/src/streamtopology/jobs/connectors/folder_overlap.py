@@ -100,6 +100,10 @@ def _loop(below: str, sink: Sink, source: Source) -> Iterator[Problem]:
             f"sink {sink.name!r}: {path} {relation} the folder that source {source.name!r} reads: the sink's files "
             "would become input; give the sink a folder of its own, apart from it",
         )
+    table = sink.options.get("table")
+    if table is not None and all(source.options.get(name) == sink.options[name] for name in ("table", "catalog.uri")):
+        sentence = f"sink {sink.name!r}: source {source.name!r} reads table {table!r}: what the sink appends would become input"
+        yield Problem(f"{below}.table", f"{sentence}; give the sink another table")
     topic = sink.options.get("topic")
     if topic is not None and _is_read(source, topic) and _same_broker(sink.options, source.options):
         sentence = f"sink {sink.name!r}: source {source.name!r} reads topic {topic!r}: the sink's messages would become input"

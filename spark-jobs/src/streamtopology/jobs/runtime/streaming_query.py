@@ -92,7 +92,7 @@ class TopologyQuery:
             self._spark = SparkRows(frames, name, log, self._trigger, self._wake.set, self._now)
         described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
         self._described = described
-        is_charged = any(is_in_bucket(spec.options.get("path", "")) for spec in described)
+        is_charged = any(spec.table_format == "iceberg" or is_in_bucket(spec.options.get("path", "")) for spec in described)
         self._quiet_seconds = _QUIET_BUCKET_SECONDS if is_charged else _QUIET_POLL_SECONDS
         files = folder.path / "files"
         stream = DescriptorStream(described, files) if described else None

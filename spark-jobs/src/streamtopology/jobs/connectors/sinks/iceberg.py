@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.connectors.sinks.table_types import ICEBERG
 from streamtopology.jobs.connectors.sinks.tables import APPLICATION, BATCH, TablePlace
-from streamtopology.jobs.connectors.sources.descriptors import local_path
-from streamtopology.jobs.variables import first_line, with_variables
+from streamtopology.jobs.connectors.sources.iceberg_catalog import open_catalog
+from streamtopology.jobs.variables import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
     from streamtopology import topology
 
-CATALOG = "catalog."
-CATALOG_TYPES = ("sql", "rest")
-_LOCAL_SCHEME = "file:"
 _NEWEST_VERSION = 2
-# What pyiceberg asks for as its own property, though credentials come from the environment: as for all other buckets.
-_OF_THE_ENVIRONMENT = {
-    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-}
 
 
 class IcebergPlace(TablePlace["Table"]):
@@ -106,19 +98,7 @@ class IcebergPlace(TablePlace["Table"]):
 
     @cached_property
     def _catalog(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-
-        given = {name: text for name, text in self.sink.options.items() if name.startswith(CATALOG)}
-        options = {
-            name.removeprefix(CATALOG): with_variables(name, text, os.environ, "the driver") for name, text in given.items()
-        }
-        for name, variables in _OF_THE_ENVIRONMENT.items():
-            if known := next(filter(None, map(os.environ.get, variables)), None):
-                options.setdefault(name, known)
-        warehouse = options.get("warehouse", "")
-        if options["type"] == "sql" and (warehouse.startswith(_LOCAL_SCHEME) or "://" not in warehouse):
-            options["warehouse"] = local_path(warehouse)  # for readers in other working directories
-        return load_catalog(options.pop("name", "default"), **options)
+        return open_catalog(self.sink.options)
 
 
 def _number_of(application: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +29,7 @@ from streamtopology.jobs.connectors.sinks.folder import (
 )
 from streamtopology.jobs.connectors.sinks.formats import TAKES
 from streamtopology.jobs.connectors.sinks.function import FRAMES, Function, FunctionSink
-from streamtopology.jobs.connectors.sinks.iceberg import CATALOG, CATALOG_TYPES, IcebergPlace
+from streamtopology.jobs.connectors.sinks.iceberg import IcebergPlace
 from streamtopology.jobs.connectors.sinks.memory import MemorySink
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.connectors.sinks.spark_writer import WRITER as SPARK_WRITER
@@ -38,9 +37,10 @@ from streamtopology.jobs.connectors.sinks.spark_writer import SparkSink
 from streamtopology.jobs.connectors.sinks.tables import TablePlace, TableSink
 from streamtopology.jobs.connectors.sinks.takes import Proof, Takes
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, local_path
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG, unset_variable
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.users_code.functions import load_function
 from streamtopology.jobs.users_code.modules import LoadError
-from streamtopology.jobs.variables import MissingVariable, with_variables
 from streamtopology.topology import Problem, did_you_mean
 from streamtopology.topology.parsing import BUCKET_PATTERN
 
@@ -101,10 +101,8 @@ def check(sink: topology.Sink, base_dir: Path) -> list[Problem]:
             if wrong:
                 add(name, f"option {name} {wrong}, not {value!r}")
         elif format_.passes is not None and name.startswith(format_.passes):
-            try:
-                with_variables(name, str(value), os.environ, "the driver")
-            except MissingVariable as missing:
-                add(name, str(missing))
+            if unset := unset_variable(name, str(value)):
+                add(name, unset)
         elif format_.passes_kafka_settings and name.startswith(KAFKA_PREFIX):
             if refusal := set_by_us(name, SET_BY_SINKS):
                 add(name, refusal)
@@ -218,15 +216,6 @@ def _names(value: str) -> str | None:
     return None if all(names) and len({*names}) == len(names) else "must be names of columns, each once, such as day, city"
 
 
-def _table_name(value: str) -> str | None:
-    parts = value.split(".")
-    return None if len(parts) > 1 and all(part.strip() for part in parts) else "must be NAMESPACE.NAME"
-
-
-def _catalog_type(value: str) -> str | None:
-    return None if value in CATALOG_TYPES else f"must be {' or '.join(CATALOG_TYPES)}"
-
-
 def _frame(value: str) -> str | None:
     return None if value in FRAMES else f"must be {' or '.join(FRAMES)}"
 
@@ -308,7 +297,7 @@ _FORMATS: Mapping[str, _Format] = {
     "csv": _Format({**_FILE_OPTIONS, "header": _true_or_false}, ("path",), _open_csv),
     _DELTA: _Format({"path": _writable_place, "partitionBy": _names}, ("path",), _open_delta),
     _ICEBERG: _Format(
-        {"table": _table_name, "catalog.type": _catalog_type, "partitionBy": _names},
+        {**CATALOG_CHECKS, "partitionBy": _names},
         ("table", "catalog.type", "catalog.uri"), _open_iceberg, passes=CATALOG,
     ),
     "console": _Format({"numRows": _whole_number, "truncate": _true_or_false}, (), _open_console),

@@ -172,6 +172,10 @@ def open_stream(spec: SourceSpec, log: Path) -> OffsetStream:
         )
 
         return KafkaStream(spec, folder)
+    if spec.table_format == "iceberg":
+        from streamtopology.jobs.connectors.sources.files.iceberg_stream import IcebergStream  # loads pyiceberg
+
+        return IcebergStream(spec, folder)
     if spec.is_table:
         from streamtopology.jobs.connectors.sources.files.delta_stream import DeltaStream
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import unquote
@@ -23,8 +23,24 @@ if TYPE_CHECKING:
 
 Kind = Literal["parquet", "csv", "json", "text", "kafka"]
 
+# The names that columns of a table have in a file of it, where they differ; None for a column that the file lacks.
+Names = tuple[tuple[str, str | None], ...]
+
 _FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup", "basePath")
-_TABLE_OPTIONS = ("path", "maxFilesPerTrigger", "startingVersion", "skipChangeCommits")
+_DELTA_OPTIONS = ("path", "maxFilesPerTrigger", "startingVersion", "skipChangeCommits")
+# The limit of files has Spark's name for each format.
+LIMITS = ("maxFilesPerTrigger", "streaming-max-files-per-micro-batch")
+# Where the source begins, in milliseconds since 1970.
+FROM = "stream-from-timestamp"
+_ICEBERG_OPTIONS = (
+    "table",
+    "catalog.type",
+    "catalog.uri",
+    LIMITS[1],
+    FROM,
+    "streaming-skip-delete-snapshots",
+    "streaming-skip-overwrite-snapshots",
+)
 _TEXT_OPTIONS = ("encoding", "charset")
 TIME_OPTIONS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 _CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "multiLine", "mode")
@@ -58,7 +74,8 @@ class Descriptor:
     kafka:   `path` is the topic, `topic_id` its id ("" if the broker has none), `part` the partition, `start`/`end` offsets
              (end excluded).
     csv, json, text: the whole file; `part` and `start` are 0 and `end` its size in bytes.
-    `rows` is exact for parquet and an estimate for all others; so is `bytes`, the size of the rows in memory.
+    `rows` is exact for parquet and an estimate for all others; so is `bytes`, the size of the rows in memory. `names`: of
+    columns in a table's file.
     """
 
     source: str
@@ -70,6 +87,7 @@ class Descriptor:
     rows: int
     bytes: int = 0
     topic_id: str = ""
+    names: Names = ()
 
     @property
     def partition(self) -> str:
@@ -78,7 +96,7 @@ class Descriptor:
 
     def to_json(self) -> str:
         place = [self.source, self.kind, self.path, self.part, self.start, self.end]
-        return json.dumps([*place, self.rows, self.bytes, self.topic_id])
+        return json.dumps([*place, self.rows, self.bytes, self.topic_id, *([self.names] if self.names else [])])
 
     def between(self, start: int, end: int) -> Descriptor:
         """The part from `start` to `end`, with its share of rows and bytes."""
@@ -90,15 +108,16 @@ class Descriptor:
 
     @staticmethod
     def from_json(text: str) -> Descriptor:
-        return Descriptor(*json.loads(text))
+        wire = json.loads(text)
+        return Descriptor(*wire[:9], names=names_of_wire(wire[9:]))
 
 
 @dataclass(frozen=True)
 class SourceSpec:
     """The part of a source's manifest that a task needs to read its descriptors; file paths are absolute and may be patterns.
 
-    `topology` is the name of the one that reads it, "" where none does yet. `is_table`: the parquet files are those of a Delta
-    table, whose log says which.
+    `topology` is the name of the one that reads it, "" where none does yet. `table_format`: of a table, whose parquet files its
+    own log lists.
     """
 
     name: str
@@ -108,23 +127,28 @@ class SourceSpec:
     select: tuple[str, ...] = ()
     where: str | None = None
     topology: str = ""
-    is_table: bool = False
+    table_format: Literal["", "delta", "iceberg"] = ""
+
+    @property
+    def is_table(self) -> bool:
+        return self.table_format != ""
 
     @property
     def written_format(self) -> str:
         """The format as the manifest has it."""
-        return "delta" if self.is_table else self.format
+        return self.table_format or self.format
 
     @staticmethod
     def of(source: Source, topology: str = "") -> SourceSpec:
         """The spec of a manifest's source. It must be one that reads descriptors."""
-        options, is_table = dict(source.options), source.format == "delta"
+        options = dict(source.options)
+        table_format = source.format if source.format in ("delta", "iceberg") else ""
         if "path" in options:
             path = options["path"]
-            options["path"] = literal(normal(place_of(path))) if is_table else pattern_of_place(path)
-        format_ = cast(Kind, "parquet" if is_table else source.format)
+            options["path"] = literal(normal(place_of(path))) if table_format else pattern_of_place(path)
+        format_ = cast(Kind, "parquet" if table_format else source.format)
         select = tuple(source.select)
-        return SourceSpec(source.name, format_, source.schema, options, select, source.where, topology, is_table)
+        return SourceSpec(source.name, format_, source.schema, options, select, source.where, topology, table_format)
 
 
 @dataclass
@@ -134,6 +158,11 @@ class Tally:
 
     read: int = 0
     skipped: int = 0
+
+
+def names_of_wire(wire: Sequence[Names]) -> Names:
+    """The names that JSON has as one value; () if it has none."""
+    return tuple((name, stored) for names in wire for name, stored in names)
 
 
 def local_path(path: str) -> str:
@@ -194,7 +223,8 @@ def known_options(format_: str) -> tuple[str, ...]:
     """Option names of a descriptor source, without the `kafka.*` settings that go to the client as they are."""
     if format_ == "kafka":
         return _KAFKA_OPTIONS
-    return _TABLE_OPTIONS if format_ == "delta" else (*_FILE_OPTIONS, *format_options(format_))
+    of_table = {"delta": _DELTA_OPTIONS, "iceberg": _ICEBERG_OPTIONS}.get(format_)
+    return of_table or (*_FILE_OPTIONS, *format_options(format_))
 
 
 def format_options(kind: str) -> tuple[str, ...]:

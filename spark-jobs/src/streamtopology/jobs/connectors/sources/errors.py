@@ -17,5 +17,9 @@ class TableError(SourceError):
     """A table that is not there, is another one, or is not read."""
 
 
+class CatalogError(SourceError):
+    """A catalogue of tables that refuses what is asked of it, or that is away for longer than it is waited for."""
+
+
 class BucketError(SourceError):
     """A bucket that refuses what is asked of it, or that is away for longer than it is waited for."""

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
+from streamtopology.jobs.connectors.sources.descriptor_stream import open_stream
+from streamtopology.jobs.connectors.sources.descriptors import LIMITS, Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.formats import read_tables
 from streamtopology.jobs.connectors.sources.kafka.options import STARTING
@@ -47,6 +48,8 @@ def first_rows(spec: SourceSpec, most: int, folder: Path) -> pa.Table:
 def _parts(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor]:
     if spec.format == "kafka":
         return _of_topics(spec, most, folder)
+    if spec.is_table:
+        return _of_table(spec, most, folder)
     return (part for path in list_files(spec) for part in _of_file(spec, path, most))
 
 
@@ -58,6 +61,15 @@ def _of_file(spec: SourceSpec, path: str, most: int) -> Iterator[Descriptor]:
     for group in range(footer.num_row_groups):
         rows = min(most, footer.row_group(group).num_rows)
         yield Descriptor(spec.name, spec.format, path, group, 0, rows, rows)
+
+
+def _of_table(spec: SourceSpec, most: int, folder: Path) -> Iterator[Descriptor]:
+    options = {name: value for name, value in spec.options.items() if name not in LIMITS}
+    stream = open_stream(replace(spec, options={**options, LIMITS[0]: "1"}), folder / "tables")
+    start = stream.initial_offset()
+    while (end := stream.advance(start)) != start:
+        yield from (part.between(0, min(most, part.end)) for part in stream.between(start, end))
+        start = end
 
 
 def _of_topics(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor]:

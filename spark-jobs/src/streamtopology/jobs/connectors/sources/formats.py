@@ -189,17 +189,19 @@ def _read_parquet(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema,
     if descriptor.part >= file.num_row_groups or file.metadata.row_group(descriptor.part).num_rows < descriptor.end:
         raise BadFileError(f"{place} was replaced while it was read; start again: it is read as it is now")
     present, wanted = set(file.schema_arrow.names), declared
+    stored = {**dict(zip(declared.names, declared.names, strict=True)), **dict(descriptor.names)}
     if spec.is_table:
-        declared = pa.schema([field for field in declared if field.name in present or not field.nullable])
+        declared = pa.schema([field for field in declared if stored[field.name] in present or not field.nullable])
     if not declared.names:
         yield _with_nulls(pa.table({"": pa.nulls(descriptor.end - descriptor.start)}), wanted)
         return
-    names = [name for name in declared.names if name in present]
+    names = {stored[name]: name for name in declared.names if stored[name] in present}
     if len(names) < len(declared) or len(present) < len(file.schema_arrow.names):
         conform(file.schema_arrow.empty_table(), declared, place)  # says which column is missing, or there twice
     at = 0
-    for rows in _row_group(file, descriptor, names):
+    for rows in _row_group(file, descriptor, [*names]):
         start, end = max(descriptor.start - at, 0), min(descriptor.end - at, rows.num_rows)
+        rows = rows.select([*names]).rename_columns([*names.values()])
         if start < end:
             yield _with_nulls(conform(rows.slice(start, end - start), declared, place), wanted)
         at += rows.num_rows

@@ -17,8 +17,7 @@ from streamtopology.jobs.columnar.corrections import named_expression
 from streamtopology.jobs.columnar.empty import empty_table
 from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec
-from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError, TableError
-from streamtopology.jobs.connectors.sources.files.delta_table import open_table, table_columns
+from streamtopology.jobs.connectors.sources.errors import BadFileError, BucketError, CatalogError, TableError
 from streamtopology.jobs.connectors.sources.files.file_kinds import foreign_files, is_parquet, one_of_each_kind
 from streamtopology.jobs.connectors.sources.files.listing import files_of
 from streamtopology.jobs.connectors.sources.files.partitions import (
@@ -27,6 +26,8 @@ from streamtopology.jobs.connectors.sources.files.partitions import (
     partition_texts,
 )
 from streamtopology.jobs.connectors.sources.files.survey import unread_folders, why_none
+from streamtopology.jobs.connectors.sources.files.table_look import columns_of_table
+from streamtopology.jobs.connectors.sources.files.tables import place_of_table
 from streamtopology.jobs.connectors.sources.formats import read_all
 from streamtopology.jobs.connectors.sources.schema.conform import (
     MissingColumnError,
@@ -58,6 +59,8 @@ _OBJECTS = 100
 def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) -> list[Problem]:
     """The findings about one file of a source whose schema and path are valid; paths are below the source."""
     try:
+        if spec.is_table:
+            return [*_table_problems(spec, declared)]
         kinds = one_of_each_kind((file.path for file in files_of(spec)), spec.format)
         if not kinds:
             return [Doubt("options.path", f"source {spec.name!r}: {why_none(spec)}")]
@@ -79,7 +82,9 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
     except UnreadableFileError as error:
         return [Problem("options.path", str(error))]
     except TableError as error:
-        return [Problem("options.path", str(error))]
+        return [Problem(_place_of(spec), str(error))]
+    except CatalogError as error:
+        return [Doubt("options.catalog.uri", str(error))]
     except BucketError as error:
         return [Doubt("options.path", f"source {spec.name!r}: {error}")]
     except (OSError, BadFileError) as error:
@@ -87,14 +92,25 @@ def check_sample(spec: SourceSpec, declared: pa.Schema, expressions_hold: bool) 
 
 
 def _unreadable(spec: SourceSpec, error: Exception) -> Problem:
-    cause, path = error.__cause__ or error, spec.options["path"]
+    cause, path = error.__cause__ or error, spec.options.get("path") or place_of_table(spec)
     remedy = "correct its rights" if isinstance(cause, PermissionError) else "put a whole file in its place"
-    return Problem("options.path", f"source {spec.name!r}: cannot read {path}: {' '.join(str(cause).split())}; {remedy}")
+    return Problem(_place_of(spec), f"source {spec.name!r}: cannot read {path}: {' '.join(str(cause).split())}; {remedy}")
+
+
+def _place_of(spec: SourceSpec) -> str:
+    return "options.table" if spec.table_format == "iceberg" else "options.path"
+
+
+def _table_problems(spec: SourceSpec, declared: pa.Schema) -> Iterator[Problem]:
+    path = next((file.path for file in files_of(spec)), None)
+    if path is None:
+        yield Doubt(_place_of(spec), f"source {spec.name!r}: {why_none(spec)}")
+    yield from _parquet_problems(spec, declared, path or place_of_table(spec))
 
 
 def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Iterator[Problem]:
     try:
-        found = empty_table(table_columns(open_table(spec)) if spec.is_table else pq.read_schema(for_arrow(path)))
+        found = empty_table(columns_of_table(spec) if spec.is_table else pq.read_schema(for_arrow(path)))
     except pa.ArrowInvalid as error:
         sentence = f"source {spec.name!r}: {path} is no readable parquet file ({error}); correct option path or the format"
         yield Problem("format", sentence)
@@ -105,7 +121,8 @@ def _parquet_problems(spec: SourceSpec, declared: pa.Schema, path: str) -> Itera
             if field.name.lower() in texts:
                 check_partitions(pa.schema([field]), texts, f"source {spec.name!r}, {path}")
                 continue
-            conform(found, pa.schema([field]), f"source {spec.name!r}, {path}")
+            of = f"table {place_of_table(spec)}" if spec.is_table else path
+            conform(found, pa.schema([field]), f"source {spec.name!r}, {of}")
         except SchemaMismatchError as error:
             unused = field.name not in used.names
             yield Doubt("schema", f"{error}; nothing uses it yet") if unused else Problem("schema", str(error))

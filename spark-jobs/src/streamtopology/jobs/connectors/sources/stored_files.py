@@ -79,9 +79,9 @@ def server_of(path: str) -> dict[str, str] | None:
     return _place(path)[0].options if is_in_bucket(path) else None
 
 
-def each_of(items: Sequence[Item], ask: Callable[[Item], Answer], root: str) -> Iterable[Answer]:
-    """The answers to questions about files at `root`, in order; those to a bucket are asked together, as each takes a while."""
-    if not is_in_bucket(root):
+def each_of(items: Sequence[Item], ask: Callable[[Item], Answer], path_of: Callable[[Item], str]) -> Iterable[Answer]:
+    """The answers to questions about files, in order; those to a bucket are asked together, as each takes a while."""
+    if not items or not is_in_bucket(path_of(items[0])):
         return map(ask, items)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return list(threads.map(ask, items))

@@ -16,12 +16,16 @@ from streamtopology.jobs.columnar.expressions import ExpressionError, output_sch
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.kafka_settings import SET_BY_SOURCES, set_by_us
 from streamtopology.jobs.connectors.sources.descriptors import (
+    FROM,
+    LIMITS,
     SourceError,
     SourceSpec,
     known_options,
     positive_option,
     unwritable,
 )
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG, unset_variable
+from streamtopology.jobs.connectors.sources.iceberg_catalog import CHECKS as CATALOG_CHECKS
 from streamtopology.jobs.connectors.sources.kafka.options import only_in_spark, starting_problems, topic_problems
 from streamtopology.jobs.connectors.sources.path_patterns import check_pattern, has_pattern, plain
 from streamtopology.jobs.connectors.sources.sample import check_event_times, check_sample
@@ -32,13 +36,24 @@ from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.text.text_values import time_problems
 from streamtopology.jobs.users_code.modules import LoadError
 from streamtopology.topology import DESCRIPTOR_FORMATS, Doubt, Problem, Source, did_you_mean, nearest
+from streamtopology.topology.values import ICEBERG_NEEDS
 
-_REQUIRED = {"kafka": ("kafka.bootstrap.servers",)}
+_REQUIRED = {"kafka": ("kafka.bootstrap.servers",), "iceberg": ICEBERG_NEEDS}
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _SPARK_FORMATS = ("rate", "rate-micro-batch", "socket", "orc", "avro", "xml", "binaryFile")
-_BOOLEAN_OPTIONS = ("header", "failOnDataLoss", "includeHeaders", "recursiveFileLookup", "multiLine", "skipChangeCommits")
+_BOOLEAN_OPTIONS = (
+    "header",
+    "failOnDataLoss",
+    "includeHeaders",
+    "recursiveFileLookup",
+    "multiLine",
+    "skipChangeCommits",
+    "streaming-skip-delete-snapshots",
+    "streaming-skip-overwrite-snapshots",
+)
 
 # Places of the options without which no file can be looked at.
-_READING = {f"options.{name}" for name in ("path", *known_options("csv")) if name != "maxFilesPerTrigger"}
+_READING = {f"options.{name}" for name in ("path", *known_options("csv"), *known_options("iceberg")) if name not in LIMITS}
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ def check(source: Source, base_dir: Path = Path()) -> CheckedSource:
             )  # loads librdkafka
 
             findings += [*check_topics(spec), *unused_settings(spec)]
-    elif not places & _READING:
+    elif not any(place in _READING or place.startswith(f"options.{CATALOG}") for place in places):
         findings += check_sample(spec, declared, expressions_hold=not places & {"select", "where"})
         readable = all(isinstance(finding, Doubt) and finding.path == "schema" for finding in findings)
         if readable and rows is not None and source.watermark is not None:
@@ -159,14 +174,22 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
         problems.append(Problem(f"options.{option}", sentence))
 
     known = known_options(spec.written_format)
-    if spec.is_table and find_spec("deltalake") is None:
-        add("path", f"source {spec.name!r}: format delta needs the package deltalake; install streamtopology[delta]")
-    for name in _REQUIRED.get(spec.format, ("path",)):
+    required = _REQUIRED.get(spec.written_format, ("path",))
+    package = _PACKAGES.get(spec.written_format)
+    if package is not None and find_spec(package) is None:
+        needs = f"format {spec.written_format} needs the package {package}; install streamtopology[{spec.written_format}]"
+        add(required[0], f"source {spec.name!r}: {needs}")
+    for name in required:
         if name not in spec.options:
             add(name, f"source {spec.name!r}: format {spec.written_format} needs option {name}")
     for name, value in spec.options.items():
         if spec.format == "kafka" and (refusal := only_in_spark(name)):
             add(name, f"source {spec.name!r}: {refusal}")
+        elif spec.table_format == "iceberg" and name in CATALOG_CHECKS and (wrong := CATALOG_CHECKS[name](str(value))):
+            add(name, f"source {spec.name!r}: option {name} {wrong}, not {value!r}")
+        elif spec.table_format == "iceberg" and name.startswith(CATALOG):
+            if unset := unset_variable(name, str(value)):
+                add(name, f"source {spec.name!r}: {unset}")
         elif name not in known and not (spec.format == "kafka" and name.startswith("kafka.")):
             has = f"format {spec.written_format} has no option {name!r}; it has: {', '.join(known)}{did_you_mean(name, known)}"
             add(name, f"source {spec.name!r}: {has}")
@@ -176,6 +199,8 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
             add(name, f"source {spec.name!r}: option {name} {fault}")
         if name in _BOOLEAN_OPTIONS and str(value).lower() not in ("true", "false"):
             add(name, f"source {spec.name!r}: option {name} must be true or false, not {value!r}")
+        if name == FROM and not re.fullmatch("[0-9]{1,18}", str(value)):
+            add(name, f"source {spec.name!r}: option {name} must be a number of milliseconds since 1970, not {value!r}")
         if name == "startingVersion" and not re.fullmatch("latest|[0-9]{1,18}", str(value)):
             add(name, f"source {spec.name!r}: option {name} must be a version's number or latest, not {value!r}")
     if spec.format == "csv":
@@ -192,7 +217,7 @@ def _option_problems(spec: SourceSpec) -> list[Problem]:
             check_pattern(spec.options.get(name, ""))
         except SourceError as error:
             add(name, f"source {spec.name!r}: {error}")
-    for name in ("maxFilesPerTrigger", "maxOffsetsPerTrigger"):
+    for name in (*LIMITS, "maxOffsetsPerTrigger"):
         try:
             positive_option(spec, name)
         except SourceError as error:

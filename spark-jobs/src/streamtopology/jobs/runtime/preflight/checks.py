@@ -86,7 +86,7 @@ def check_before_start(topology: Topology, base_dir: Path) -> None:
 
 def amounts(topology: Topology) -> list[str]:
     """Return the files and rows that each source of files sees now, a line for each."""
-    specs = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors and "path" in source.options]
+    specs = [SourceSpec.of(source) for source in topology.sources if source.reads_descriptors and source.format != "kafka"]
     return [f"source {spec.name!r} sees {amount(spec)}" for spec in specs]
 
 

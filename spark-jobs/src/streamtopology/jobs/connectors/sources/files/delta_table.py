@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.layouts import is_bytes
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
-from streamtopology.jobs.connectors.sources.errors import TableError
 from streamtopology.jobs.connectors.sources.files.partitions import partition_texts, with_partitions
-from streamtopology.jobs.connectors.sources.path_patterns import plain
+from streamtopology.jobs.connectors.sources.files.tables import place_of_table, refusal
 from streamtopology.jobs.connectors.sources.schema.conform import SchemaMismatchError
 from streamtopology.jobs.connectors.sources.stored_files import FileStatus, opened, server_of
 
@@ -53,10 +52,6 @@ def open_table(spec: SourceSpec, version: int | None = None) -> DeltaTable:
     if "deletionVectors" in features and any(batch.num_rows for batch in table.deletion_vectors()):
         raise refusal(spec, _NO_VECTORS)
     return table
-
-
-def place_of_table(spec: SourceSpec) -> str:
-    return plain(spec.options["path"])
 
 
 def table_columns(table: DeltaTable) -> pa.Schema:
@@ -114,10 +109,6 @@ def appended(spec: SourceSpec, version: int, actions: Iterable[Mapping[str, Any]
         given = {name.lower(): text or None for name, text in add["partitionValues"].items()}
         _require_folders(spec, path, given.items() <= partition_texts(spec, path).items())
     return paths
-
-
-def refusal(spec: SourceSpec, finding: str) -> TableError:
-    return TableError(f"source {spec.name!r}: table {place_of_table(spec)} {finding}")
 
 
 def _file(spec: SourceSpec, written: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.jobs.connectors.sources import durable_file
+from streamtopology.jobs.connectors.sources.descriptors import Names, names_of_wire
 
 # Newest records that stay as they are, for a second reader of the log; as many older ones are merged at once.
 RECORDS_APART = 64
@@ -38,7 +39,7 @@ class LoggedFile:
     `bytes`: of each part's rows, uncompressed. `root_length`: characters
     of the folder in which its source looked for files. `mtime_ns` and `ctime_ns` are the times of its contents and of its
     entry, which nobody can set back; `mark` is a checksum of some of its bytes, by which it is known again when its root has
-    moved. `version`: that of the table with which the file came, -1 for a file of a folder.
+    moved. `version`: that of the table with which the file came, -1 for a file of a folder; `names`: of the table's columns.
     """
 
     path: str
@@ -50,6 +51,7 @@ class LoggedFile:
     mark: int = 0
     ctime_ns: int = 0
     version: int = -1
+    names: Names = ()
 
     @property
     def root(self) -> str:
@@ -66,13 +68,14 @@ class LoggedFile:
         return f"{self.path[self.root_length :]}\0{self.size}\0{self.mark}"
 
     def to_wire(self) -> list[object]:
-        later = [self.root_length, self.mtime_ns, self.mark, self.ctime_ns, *([] if self.version < 0 else [self.version])]
+        of_table = [] if self.version < 0 else [self.version, *([self.names] if self.names else [])]
+        later = [self.root_length, self.mtime_ns, self.mark, self.ctime_ns, *of_table]
         return [self.path, self.size, self.parts, self.bytes, later]
 
     @staticmethod
     def from_wire(wire: Sequence[Any]) -> LoggedFile:
         path, size, parts, sizes, later = wire
-        return LoggedFile(path, size, tuple(parts), tuple(sizes), *later)
+        return LoggedFile(path, size, tuple(parts), tuple(sizes), *later[:5], names=names_of_wire(later[5:]))
 
 
 @dataclass(frozen=True)

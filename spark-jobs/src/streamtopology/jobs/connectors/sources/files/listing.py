@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.files.partitions import is_partition, looks_everywhere
+from streamtopology.jobs.connectors.sources.files.table_look import files_of_table
 from streamtopology.jobs.connectors.sources.path_patterns import (
     fits_name,
     fixed_part,
@@ -42,8 +43,11 @@ def is_hidden(name: str) -> bool:
 
 
 def root_of(spec: SourceSpec) -> str:
-    """The folder in which a source looks for files: its path up to the first pattern; of a file alone its folder."""
-    path = spec.options["path"]
+    """The folder in which a source looks for files: its path up to the first pattern; of a file alone its folder.
+
+    "" for a table of Iceberg: its files may be anywhere.
+    """
+    path = spec.options.get("path", "")
     root = fixed_part(path)
     return os.path.dirname(root) if not has_pattern(path) and os.path.isfile(root) else root
 
@@ -53,10 +57,10 @@ def list_files(spec: SourceSpec) -> list[str]:
 
     Raises SourceError if a path that is no pattern does not exist, or a folder or bucket cannot be listed.
     """
-    path = spec.options.get("path")
+    path = spec.options.get("path", None if spec.table_format != "iceberg" else "")
     if path is None:
         raise SourceError(f"source {spec.name!r}: option path is missing; name the folder to read")
-    if not is_in_bucket(path) and not has_pattern(path) and not exists(plain(path)):
+    if path and not is_in_bucket(path) and not has_pattern(path) and not exists(plain(path)):
         raise SourceError(f"source {spec.name!r}: folder {plain(path)} does not exist; create it or correct option path")
     try:
         found = {_spelt(file.path): file for file in files_of(spec)}
@@ -81,11 +85,9 @@ def files_of(spec: SourceSpec) -> Iterator[FoundFile]:
     The first ones are there at once, however many there are.
     """
     wanted, is_deep = spec.options.get("pathGlobFilter", "*"), looks_everywhere(spec)
-    path = spec.options["path"]
     if spec.is_table:
-        from streamtopology.jobs.connectors.sources.files.delta_table import files_of_table
-
         return (FoundFile(file, status.mtime_ns, status.size) for file, status in files_of_table(spec))
+    path = spec.options["path"]
     found = _objects_at(path, is_deep) if is_in_bucket(path) else _files_in(places_at(path), is_deep)
     return (file for file in found if fits_name(wanted, os.path.basename(file.path)))
 

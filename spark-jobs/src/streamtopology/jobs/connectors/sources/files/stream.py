@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO
@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
 from streamtopology.jobs.connectors.sources.descriptors import (
     DIVISIBLE,
+    LIMITS,
     Descriptor,
+    Names,
     SourceError,
     SourceSpec,
     positive_option,
@@ -68,7 +70,7 @@ class FileStream:
     def __init__(self, spec: SourceSpec, log: FileLog) -> None:
         self._spec = spec
         self._log = log
-        self._limit = positive_option(spec, "maxFilesPerTrigger")
+        self._limit = next(filter(None, (positive_option(spec, name) for name in LIMITS)), None)
         self._waiting: list[str] = []  # listed, not yet handed out
         self._listing_closed = False
 
@@ -103,7 +105,7 @@ class FileStream:
         self._require(stop)
         logged = enumerate(self._log.between(first[0], stop), first[0])
         unread = [(number, file) for number, file in logged if _until(file, *_within(number, first)) != file]
-        found = each_of(unread, lambda each: _as_it_is(_where_it_is(each[1], root)), root)
+        found = each_of(unread, lambda each: _as_it_is(_where_it_is(each[1], root)), lambda each: each[1].path)
         is_changed = False
         for (number, file), (path, is_replaced) in zip(unread, found, strict=True):
             if is_replaced is None:
@@ -111,7 +113,7 @@ class FileStream:
             if is_replaced:
                 if first > (number, 0, 0):
                     raise self._refusal(path, "was replaced after a part of its rows was committed; put the former one back")
-                self._log.correct(number, replace(_measure(self._spec, root, path), version=file.version))
+                self._log.correct(number, replace(_measure(self._spec, root, path), version=file.version, names=file.names))
                 is_changed = True
         return is_changed
 
@@ -119,7 +121,7 @@ class FileStream:
         """The files read before `start` that are other files by now, of the newest `_MOST_COMPARED`."""
         end = _place(start)[0]
         files = self._log.between(max(0, end - _MOST_COMPARED), end)
-        return [path for path, is_replaced in each_of(files, _as_it_is, root_of(self._spec)) if is_replaced]
+        return [path for path, is_replaced in each_of(files, _as_it_is, lambda file: file.path) if is_replaced]
 
     def _refusal(self, path: str, finding: str) -> SourceError:
         return SourceError(f"source {self._spec.name!r}: {path} {finding}, {skip_remedy(path)}")
@@ -202,7 +204,7 @@ class FileStream:
         root, measured, gone = root_of(self._spec), list[LoggedFile](), set[str]()
         while (unmeasured := waiting[len(measured) + len(gone) :]) and len(measured) != self._limit:
             paths = unmeasured if self._limit is None else unmeasured[: self._limit - len(measured)]
-            found = list(each_of(paths, lambda path: self._measured(root, path), root))
+            found = list(each_of(paths, lambda path: self._measured(root, path), str))
             measured += filter(None, found)
             gone |= {path for path, file in zip(paths, found, strict=True) if file is None}  # since it was listed
         if measured:
@@ -230,11 +232,15 @@ class FileStream:
     def _measured(self, root: str, path: str) -> LoggedFile | None:
         """A file that was listed; None if it is gone since then."""
         try:
-            return _measure(self._spec, root, path)
+            return _measure(self._spec, root, path, self._names)
         except FileNotFoundError:
             return None
         except BadFileError:  # an object that has changed since it was opened
             return self._measured(root, path)
+
+    def _names(self, path: str, footer: pq.FileMetaData) -> Names:
+        """The names of the columns of a table in a file of it."""
+        return ()
 
     def _require_moved(self, path: str, root: str) -> None:
         """Raises SourceError if a file that was read in another root is still there, and `path` may have new rows."""
@@ -296,12 +302,20 @@ def _until(file: LoggedFile, part: int, row: int) -> LoggedFile:
     return replace(file, parts=parts, bytes=sizes)
 
 
-def _measure(spec: SourceSpec, root: str, path: str) -> LoggedFile:
+def _measure(
+    spec: SourceSpec, root: str, path: str, names_of: Callable[[str, pq.FileMetaData], Names] = lambda *_: ()
+) -> LoggedFile:
     with _looked_at(path) as (file, status):
         mark = _mark_of(file, status.size)
-        rows, sizes = _row_groups(spec, path, file) if spec.format == "parquet" else ((_estimated(file, status.size),), ())
+        if spec.format == "parquet":
+            footer = _footer(spec, path, file)
+            groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+            rows, sizes = tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
+            names = names_of(path, footer)
+        else:
+            rows, sizes, names = (_estimated(file, status.size),), (), ()
     root_length = len(root) if path.startswith(root.rstrip("/") + "/") else 0
-    return LoggedFile(path, status.size, rows, sizes, root_length, status.mtime_ns, mark, status.ctime_ns)
+    return LoggedFile(path, status.size, rows, sizes, root_length, status.mtime_ns, mark, status.ctime_ns, names=names)
 
 
 @contextmanager
@@ -312,17 +326,14 @@ def _looked_at(path: str) -> Iterator[tuple[IO[bytes], FileStatus]]:
         yield io.BytesIO(file.read(status.size)) if status.size <= LITTLE_AHEAD else file, status
 
 
-def _row_groups(spec: SourceSpec, path: str, file: IO[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The rows and the bytes of a parquet file's row groups."""
+def _footer(spec: SourceSpec, path: str, file: IO[bytes]) -> pq.FileMetaData:
     try:
-        footer = pq.read_metadata(file)
+        return pq.read_metadata(file)
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(
             f"source {spec.name!r}: {path} is no readable parquet file ({' '.join(str(error).split())}); write files "
             "elsewhere and move them into the folder when they are complete"
         ) from error
-    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    return tuple(group.num_rows for group in groups), tuple(group.total_byte_size for group in groups)
 
 
 def _mark(path: str) -> int:
@@ -358,4 +369,4 @@ def _descriptors(spec: SourceSpec, file: LoggedFile) -> Iterator[Descriptor]:
         yield Descriptor(spec.name, spec.format, file.path, 0, 0, file.size, file.parts[0], file.size)
         return
     for row_group, (rows, size) in enumerate(zip(file.parts, file.bytes, strict=True)):
-        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, size)
+        yield Descriptor(spec.name, "parquet", file.path, row_group, 0, rows, rows, size, names=file.names)

@@ -13,6 +13,7 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceError, Sour
 from streamtopology.jobs.connectors.sources.files.file_kinds import suffix_of
 from streamtopology.jobs.connectors.sources.files.listing import files_below, files_of, folders_left_out, list_files
 from streamtopology.jobs.connectors.sources.files.stream import estimate_rows
+from streamtopology.jobs.connectors.sources.files.tables import place_of_table
 from streamtopology.jobs.connectors.sources.path_patterns import has_pattern, plain
 from streamtopology.jobs.connectors.sources.stored_files import each_of, for_arrow
 from streamtopology.topology import Doubt, Problem
@@ -34,7 +35,7 @@ def amount(spec: SourceSpec) -> str:
 def _rows(spec: SourceSpec, files: Sequence[str]) -> str:
     opened = files[:_MOST_OPENED]
     try:
-        counted = sum(each_of(opened, lambda path: _rows_of(spec, path), spec.options["path"]))
+        counted = sum(each_of(opened, lambda path: _rows_of(spec, path), str))
     except (OSError, pa.ArrowInvalid):  # the run names the file when it comes to it
         return "not all of them readable"
     is_exact = spec.format == "parquet" and len(opened) == len(files)
@@ -55,6 +56,8 @@ def nothing_to_read(specs: Sequence[SourceSpec], waits: bool) -> Iterator[str]:
 
 def why_none(spec: SourceSpec) -> str:
     """Return why a source has no file, and what to do. Raises OSError."""
+    if spec.is_table:
+        return f"table {place_of_table(spec)} has no rows: correct the name of the table, or append some"
     path, wanted = spec.options["path"], spec.options.get("pathGlobFilter")
     unfiltered = SourceSpec("", spec.format, None, {**spec.options, "pathGlobFilter": "*"})
     if wanted is not None and (other := next(files_of(unfiltered), None)):
@@ -75,7 +78,7 @@ def why_none(spec: SourceSpec) -> str:
 
 def unread_folders(spec: SourceSpec, example: str) -> Iterator[Problem]:
     """A doubt about folders next to the files of a source that have files like `example`, and are not read. Raises OSError."""
-    if has_pattern(spec.options["path"]):
+    if spec.is_table or has_pattern(spec.options["path"]):
         return
     folders = [folder for folder in islice(folders_left_out(spec), _MOST_FOLDERS) if _has_file_like(example, folder)]
     if folders:
