@@ -31,7 +31,7 @@ RATIOS = NexmarkConfiguration(
     hot_bidders_ratio=16,
     num_active_people=4,
     num_in_flight_auctions=3,
-    seed=7,
+    seed=42,  # rare: Java draws the long string with a gamma that had too few changes of bits
 )
 # personProportion=2 auctionProportion=3 bidProportion=4 firstEventRate=1 numInFlightAuctions=1000000 outOfOrderGroupSize=70
 SLOW = NexmarkConfiguration(
@@ -68,6 +68,12 @@ def test_events_equal_those_of_nexmark(name: str, configuration: NexmarkConfigur
     assert sum(map(len, java.values())) == count
     for kind in KINDS:
         assert as_fields(make_events(configuration, kind, 0, count)) == java[kind]
+
+
+def test_channel_1_has_the_number_that_java_cannot_make_positive():
+    (bid,) = make_events(DEFAULT, "bid", 20731 - 2, 1).to_pylist()
+    assert bid["channel"] == "channel-1"
+    assert bid["url"] == "https://www.nexmark.com/wwq/jhgs/cyh/item.htm?query=1&channel_id=-2147483648"
 
 
 @pytest.mark.parametrize("kind", KINDS)
