@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Python keeps what it compiles, also where the machine's settings forbid it: each of the tests' processes would compile all again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo first rest test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench bench-operator bench-chaos bench-node clean
+.PHONY: help setup demo first rest test test-all test-clusters test-kubernetes test-node test-long test-unstable steady mended machine kube-api kube-node s3-server kafka-broker crds lint docs reference papers bench arena bench-operator bench-chaos bench-node clean
 
 BIN := .venv/bin
 READY := .venv/ready
@@ -119,6 +119,10 @@ papers: $(READY) ## The papers' experiments over five seeds, and their verdicts 
 	@mkdir -p build/papers
 	-$(BIN)/streamtopology reproduce all --report build/papers --json build/papers/results.json
 	$(BIN)/python scripts/papers_page.py build/papers/results.json
+
+ARENA ?=
+arena: $(READY) ## Nexmark's queries by Flink and here, on the same events; page in build/arena (3 hours; make arena ARENA="--events 1000000")
+	$(BIN)/streamtopology arena nexmark $(ARENA)
 
 bench-operator: kube-api ## What the operator costs: 100 topologies on a real API server (about 5 minutes)
 	@mkdir -p build/bench

@@ -225,6 +225,47 @@ def simulate_faults(
     return simulate_faults(first, limited, click.echo, record, None if changed is None else changed.concerns)
 
 
+@click.group(cls=Group)
+def arena() -> None:
+    """Measure other engines beside StreamTopology.
+
+    Each has an environment of its own in build/arena, with pinned versions; needs uv, Maven and git. What has been measured
+    stays in build/arena/results, and is not measured again. An engine that fails has a row that says so.
+    """
+
+
+@arena.command("nexmark")
+@click.option("--events", type=POSITIVE, default=10_000_000, show_default=True, help="Events of the stream.")
+@click.option("--runs", type=POSITIVE, default=3, show_default=True, help="Runs of each query, after one that is checked.")
+@click.option("--query", "queries", multiple=True, metavar="NAME", help="Only this query, such as q5; may be repeated.")
+@click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
+@click.option("--datagen", is_flag=True, help="Flink reads nexmark's own generator, whose results cannot be checked.")
+@click.option(
+    "--nexmark",
+    "repository",
+    default="https://github.com/nexmark/nexmark",
+    show_default=True,
+    metavar="URL|DIR",
+    help="Where nexmark's repository is, for its queries.",
+)
+@click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
+def arena_nexmark(
+    events: int, runs: int, queries: tuple[str, ...], engines: tuple[str, ...], datagen: bool, repository: str, fresh: bool
+) -> int:
+    """Run Nexmark's queries by each engine in turns, on the same events.
+
+    Each has two workers of one core. The exit code is 1 when a result of StreamTopology is missing or wrong.
+    """
+    from streamtopology.lab.arena.engines import ENGINES
+    from streamtopology.lab.arena.nexmark import Nexmark
+    from streamtopology.lab.arena.run import run_nexmark
+    from streamtopology.lab.nexmark.sql import SQL
+
+    stop_on_sigterm()
+    asked = Nexmark(events, runs, queries or tuple(SQL), engines or tuple(ENGINES), datagen)
+    return run_nexmark(asked, repository, fresh=fresh)
+
+
 class _Bench(Group):
     """The group of the benchmarks, which have the options: before the benchmark's name there is none."""
 

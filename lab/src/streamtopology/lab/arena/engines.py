@@ -1,0 +1,112 @@
+"""The engines, their pinned versions, and how each gets an environment of its own below build/arena."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# What the commands of setup write their pins to, once all of them are done.
+_READY = ".ready"
+_PYTHON = "3.11"
+NEXMARK = "https://github.com/nexmark/nexmark"
+NEXMARK_COMMIT = "6b3646c3baec701f1fa74baf938d235f742e5d3c"
+_NEXMARK_JAR = "nexmark-flink/target/nexmark-flink-0.3-SNAPSHOT.jar"
+
+
+class Missing(Exception):
+    """An engine cannot be had here; the message says what failed."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`packages` of PyPI and `jars` of Maven, which go into the environment's folder `jar_folder`; `nexmark`: its jar, too.
+
+    Without packages it is what runs here: StreamTopology.
+    """
+
+    title: str
+    packages: Sequence[str] = ()
+    jars: Sequence[str] = ()
+    jar_folder: str = ""
+    nexmark: bool = False
+
+    @property
+    def pins(self) -> str:
+        """All versions, in one line."""
+        return " ".join([*self.packages, *self.jars, *([f"nexmark@{NEXMARK_COMMIT}"] if self.nexmark else [])])
+
+
+# Flink reads Parquet by Hadoop's classes, which Flink does not bring along.
+_PARQUET = ("org.apache.flink:flink-sql-parquet:2.3.0",)
+_HADOOP = ("org.apache.hadoop:hadoop-client-api:3.4.1", "org.apache.hadoop:hadoop-client-runtime:3.4.1")
+ENGINES = {
+    "streamtopology": Engine("StreamTopology"),
+    "flink": Engine(
+        "Flink SQL 2.3.0", ("apache-flink==2.3.0",), (*_PARQUET, *_HADOOP), "lib/python3.11/site-packages/pyflink/lib", True
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of the arena, and where nexmark's repository is: an address or a folder."""
+
+    folder: Path
+    nexmark: str = NEXMARK
+
+    @property
+    def nexmark_checkout(self) -> Path:
+        return self.folder / "nexmark"
+
+
+def python_of(name: str, engine: Engine, place: Place, announce: Callable[[str], None]) -> Path:
+    """The interpreter of the engine's environment, which is made first where it is not there as pinned. Raises Missing."""
+    if not engine.packages:
+        return Path(sys.executable)
+    folder = place.folder / name
+    python, ready = folder / "bin/python", folder / _READY
+    if ready.exists() and ready.read_text() == engine.pins:
+        return python
+    announce(f"{engine.title}: makes {folder} (once, some minutes)")
+    uv = _tool("uv", "build/uv/bin/uv")
+    _call([uv, "venv", "--quiet", "--clear", "--python", _PYTHON, str(folder)])
+    _call([uv, "pip", "install", "--quiet", "--python", str(python), *engine.packages])
+    for jar in engine.jars:
+        target = f"-DoutputDirectory={(folder / engine.jar_folder).absolute()}"
+        _call([_tool("mvn"), "--quiet", "--batch-mode", "dependency:copy", f"-Dartifact={jar}", target])
+    if engine.nexmark:
+        shutil.copy(_nexmark_jar(place, announce), folder / engine.jar_folder)
+    ready.write_text(engine.pins)
+    return python
+
+
+def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
+    checkout = place.nexmark_checkout
+    jar = checkout / _NEXMARK_JAR
+    if not jar.exists():
+        announce(f"nexmark: builds {jar} (once, two minutes)")
+        shutil.rmtree(checkout, ignore_errors=True)
+        _call(["git", "clone", "--quiet", place.nexmark, str(checkout)])
+        _call(["git", "-C", str(checkout), "checkout", "--quiet", NEXMARK_COMMIT])
+        pom = str(checkout / "pom.xml")
+        _call([_tool("mvn"), "--quiet", "--batch-mode", "-f", pom, "-pl", "nexmark-flink", "-am", "package", "-DskipTests"])
+    return jar
+
+
+def _tool(name: str, here: str = "") -> str:
+    found = shutil.which(name) or (here if here and os.access(here, os.X_OK) else None)
+    if found is None:
+        raise Missing(f"{name} is not on PATH: install it")
+    return found
+
+
+def _call(command: Sequence[str]) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        said = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
+        raise Missing(f"`{' '.join(command)}` failed: {said[-1].strip() if said else f'exit code {ended.returncode}'}")

@@ -1,0 +1,113 @@
+"""The arena's case nexmark: its queries by each engine in turns, on the same rows and two workers of one core each.
+
+The rows are those of `streamtopology nexmark`: in ten files a kind for us, who take a file a batch, and in one for Flink, whose
+files are read in any order, which would make rows late. Before each measurement an engine counts the rows of its result, which
+have to be as many as DuckDB has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from streamtopology.lab.arena.engines import Place
+from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
+from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
+from streamtopology.lab.nexmark.events import KINDS, write_events
+from streamtopology.lab.nexmark.sql import NEWEST, SQL
+
+CPUS = (1.0, 1.0)
+FILES = 10
+EXAMPLES = Path("examples/nexmark/queries.py")
+OURS, FLINK = "streamtopology", "flink"
+
+# What is counted of a result where that is not its rows: of DuckDB's, and of the rows that an engine has.
+_EXPECTED = {"q12": "sum(bid_count)", "q19": "sum(len(prices))"}
+_OF_OURS = {
+    **{query: f"count(DISTINCT ({', '.join(key)},))" for query, key in NEWEST.items()},
+    "q12": "sum(bid_count)",
+    "q19": "(SELECT sum(n) FROM (SELECT max(len(bids)) AS n FROM rows GROUP BY auction))",
+}
+_OF_FLINK = {"q12": "SUM(bid_count)"}
+
+
+@dataclass(frozen=True)
+class Nexmark:
+    """What is measured: `queries` on `events` events, `runs` times by each of `engines`."""
+
+    events: int
+    runs: int
+    queries: Sequence[str]
+    engines: Sequence[str]
+    # Flink reads nexmark's own generator, whose rows differ from run to run, so that nothing can be checked.
+    datagen: bool = False
+
+    @property
+    def case(self) -> str:
+        return f"nexmark-{self.events}"
+
+
+def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str], None]) -> list[dict[str, Any]]:
+    """A row of each query and engine, in turns."""
+    data = place.folder / "data" / asked.case
+    if not (data / "expected.json").exists():
+        announce(f"writes {asked.events:,} events to {data}, and counts by DuckDB")
+        _write(data, asked.events)
+    expected: dict[str, int] = json.loads((data / "expected.json").read_text())
+    rows: list[dict[str, Any]] = []
+    for query in asked.queries:
+        for engine in asked.engines:
+            row = arena.row(_measurement(asked, engine, query, data, place))
+            rows.append({**row, "query": query, "events": asked.events, "expected": expected[query]})
+    return rows
+
+
+def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Place) -> Measurement:
+    case = f"{asked.case}/{query}"
+    common = {"query": query, "runs": asked.runs, "cpus": CPUS}
+    if engine == OURS:
+        of_ours = {"queries": str(EXAMPLES.absolute()), "data": str((data / "files").absolute())}
+        count = _OF_OURS.get(query, "count(*)")
+        return Measurement(OURS, case, SCRIPTS / "streamtopology_nexmark.py", {**common, **of_ours, "count": count})
+    if asked.datagen:
+        case = f"{asked.case}-datagen/{query}"
+    queries = place.nexmark_checkout / "nexmark-flink/src/main/resources/queries"
+    of_flink = {
+        "queries": str(queries.absolute()),
+        "data": str((data / "one").absolute()),
+        "source": "datagen" if asked.datagen else "files",
+        "events": asked.events,
+        "rate": NexmarkConfiguration().first_event_rate,
+    }
+    count = _OF_FLINK.get(query, "COUNT(*)")
+    return Measurement(engine, case, SCRIPTS / "flink_nexmark.py", {**common, **of_flink, "count": count})
+
+
+def _write(data: Path, events: int) -> None:
+    write_events(data / "files", NexmarkConfiguration(), events, max(FILES, -(-events // 2_000_000)))
+    for kind in KINDS:
+        (data / "one" / kind).mkdir(parents=True, exist_ok=True)
+        files = sorted((data / "files" / kind).glob("*.parquet"))
+        with pq.ParquetWriter(data / "one" / kind / f"{kind}.parquet", pq.read_schema(files[0])) as one:
+            for file in files:
+                for rows in pq.ParquetFile(file).iter_batches():
+                    one.write_batch(rows)
+    (data / "expected.json").write_text(json.dumps(expected_counts(data / "files"), indent=2) + "\n")
+
+
+def expected_counts(files: Path) -> dict[str, int]:
+    """By query what its result is held against, of the events in `files`."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for kind in KINDS:
+            connection.execute(f"CREATE VIEW {kind} AS SELECT * FROM '{files / kind}/*.parquet'")
+        counts: dict[str, int] = {}
+        for query, text in SQL.items():
+            (counts[query],) = connection.sql(f"SELECT {_EXPECTED.get(query, 'count(*)')}::BIGINT FROM ({text})").fetchall()[0]
+    return counts

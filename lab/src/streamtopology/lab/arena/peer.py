@@ -1,0 +1,165 @@
+"""Runs a peer's script, and keeps what it found: one process a measurement, so that one that dies takes no other along.
+
+A script gets its request as JSON, the only argument, with the folder `work` for what it writes and, for `cpus` of the request,
+`join`: the files of each worker's cgroup. It prints JSON objects, one a line. Their fields together are what it
+has found. A text `progress` is shown. Other lines, and its stderr, go to a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamtopology.lab.arena.engines import Engine, Missing, Place, python_of
+from streamtopology.lab.arena.limits import limited
+
+SCRIPTS = Path(__file__).parent / "peers"
+# Longer than any measurement should take: a peer that hangs is ended then.
+MINUTES = 30
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Of `engine` in `case`, by `script` with `request`; a change of either makes an earlier result another one's."""
+
+    engine: str
+    case: str
+    script: Path
+    request: Mapping[str, Any]
+
+
+class Arena:
+    """Measures what has not been measured; results are below `place`/results, logs beside them.
+
+    A failure is kept as a row that says so in `failed`, and is tried again the next time.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine], place: Place, announce: Callable[[str], None], *, fresh: bool = False
+    ) -> None:
+        self._engines = engines
+        self._place = place
+        self._announce = announce
+        self._fresh = fresh
+        self._missing: dict[str, str] = {}
+
+    def row(self, measurement: Measurement) -> dict[str, Any]:
+        """What was found: of this run, or of an earlier one that asked the same of the same versions."""
+        engine = self._engines[measurement.engine]
+        file = self._place.folder / "results" / measurement.case / f"{measurement.engine}.json"
+        asked = json.loads(json.dumps({"pins": engine.pins, "request": dict(measurement.request)}))  # as a file has it
+        known = None if self._fresh else done(file, asked)
+        label = f"{measurement.case}: {engine.title}"
+        if known is not None:
+            self._announce(f"{label}: done before, in {file}")
+            return known
+        row = {"engine": measurement.engine, "case": measurement.case, "load": os.getloadavg()[0], **asked}
+        try:
+            python = self._python(measurement.engine, engine)
+            row |= self._run(python, measurement, file.with_suffix(".log"))
+        except (Missing, Died) as reason:
+            row["failed"] = str(reason)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(row, indent=2) + "\n")
+        self._announce(f"{label}: {row.get('failed') or 'done'}")
+        return row
+
+    def _python(self, name: str, engine: Engine) -> Path:
+        """That of the engine's environment. Raises Missing, the second time without another try."""
+        if name in self._missing:
+            raise Missing(self._missing[name])
+        try:
+            return python_of(name, engine, self._place, self._announce)
+        except Missing as reason:
+            self._missing[name] = str(reason)
+            raise
+
+    def _run(self, python: Path, measurement: Measurement, log: Path) -> dict[str, Any]:
+        work = self._place.folder / "work" / f"{measurement.case}-{measurement.engine}".replace("/", "-")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        engine = self._engines[measurement.engine]
+        request = {**measurement.request, "work": str(work.absolute())}
+        with ExitStack() as entered:
+            entered.callback(shutil.rmtree, work, ignore_errors=True)
+            if engine.packages and "cpus" in request:  # our own executors have their limits from our own cluster
+                request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
+            command = [str(python), str(measurement.script), json.dumps(request)]
+            label = f"{measurement.case}: {engine.title}"
+            return run_script(command, log, lambda progress: self._announce(f"{label}: {progress}"), MINUTES * 60)
+
+
+def done(file: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row of `file`, if it answers what is asked now and is no failure."""
+    try:
+        row = json.loads(file.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return row if "failed" not in row and all(row.get(name) == value for name, value in asked.items()) else None
+
+
+class Died(Exception):
+    """A peer's script ended without a result; the message says how, and where its log is."""
+
+
+def run_script(command: list[str], log: Path, said: Callable[[str], None], seconds: float) -> dict[str, Any]:
+    """What the script found. One that fails takes along all that it has started. Raises Died."""
+    found: dict[str, Any] = {}
+    with log.open("w") as written:
+        script = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True, start_new_session=True)
+        assert script.stdout is not None
+        limit = threading.Timer(seconds, _end, [script.pid])
+        limit.start()
+        try:
+            for line in script.stdout:
+                object_of = _object(line)
+                if object_of is None:
+                    written.write(line)
+                    written.flush()
+                    continue
+                if (progress := object_of.pop("progress", None)) is not None:
+                    said(progress)
+                found |= object_of
+        finally:
+            in_time = limit.is_alive()
+            limit.cancel()
+            if script.wait() or not in_time:
+                _end(script.pid)
+    code = script.returncode
+    if not in_time:
+        raise Died(f"took more than {seconds / 60:g} minutes and was ended; its log: {log}")
+    if code or not found:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise Died(f"ended with {how}: {_last_line(log)}; its log: {log}")
+    return found
+
+
+def _end(group: int) -> None:
+    """End all processes of a script, its own children included."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,123 @@
+"""Flink's standalone cluster out of apache-flink: one JobManager, and TaskManagers of one slot each, as its guide has it."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyflink
+from pyflink.common import Configuration
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+HOME = Path(pyflink.__path__[0])
+SECONDS_TO_START = 120
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+class FlinkCluster:
+    """While entered, a cluster with a TaskManager for each of `join`: the files of its cgroup, which its process joins."""
+
+    def __init__(self, work: Path, join: Sequence[Sequence[str]], settings: Mapping[str, str]) -> None:
+        self._work = work
+        self._join = join
+        self._port = _free_port()
+        self.settings = {
+            "jobmanager.rpc.address": "localhost",
+            "jobmanager.rpc.port": str(_free_port()),
+            "rest.address": "localhost",
+            "rest.port": str(self._port),
+            "taskmanager.host": "localhost",
+            "io.tmp.dirs": str(work / "tmp"),
+            "execution.checkpointing.dir": f"file://{work}/checkpoints",
+            "taskmanager.numberOfTaskSlots": "1",
+            "parallelism.default": str(len(join)),
+            **settings,
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> FlinkCluster:
+        (self._work / "conf").mkdir()
+        (self._work / "tmp").mkdir()
+        (self._work / "conf/config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in self.settings.items()))
+        for name in ("log4j-console.properties", "log4j.properties"):
+            (self._work / "conf" / name).write_text((HOME / "conf" / name).read_text())
+        try:
+            self._start("jobmanager", ())
+            for files in self._join:
+                self._start("taskmanager", files)
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, program: str, files: Sequence[str]) -> None:
+        def join() -> None:
+            for file in files:
+                Path(file).write_text(str(os.getpid()))
+
+        places = {"FLINK_CONF_DIR": str(self._work / "conf"), "FLINK_LOG_DIR": str(self._work), "FLINK_HOME": str(HOME)}
+        with (self._work / f"{program}-{len(self._processes)}.log").open("wb") as log:
+            command = [str(HOME / "bin" / f"{program}.sh"), "start-foreground"]
+            environment = {**os.environ, **places}
+            started = subprocess.Popen(command, stdout=log, stderr=log, env=environment, preexec_fn=join)
+        self._processes.append(started)
+
+    def _wait(self) -> None:
+        """Return once all TaskManagers are there."""
+        until = time.monotonic() + SECONDS_TO_START
+        while time.monotonic() < until:
+            with suppress(OSError):
+                if self.ask("/overview")["taskmanagers"] == len(self._join):
+                    return
+            for process in self._processes:
+                if process.poll() is not None:
+                    raise RuntimeError(f"a process of Flink's ended with {process.returncode}: {self.last_words()}")
+            time.sleep(0.2)
+        raise RuntimeError(f"Flink's cluster was not up after {SECONDS_TO_START} s: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines of all logs."""
+        return " | ".join(log.read_text(errors="replace").strip()[-200:] for log in sorted(self._work.glob("*.log")))
+
+    def ask(self, path: str) -> Any:
+        """The JobManager's answer."""
+        with urllib.request.urlopen(f"http://localhost:{self._port}{path}", timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def tables(self) -> TableEnvironment:
+        """A new session of SQL that runs its jobs here."""
+        configuration = Configuration()
+        for name, value in {**self.settings, "execution.target": "remote"}.items():
+            configuration.set_string(name, value)
+        settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
+        return TableEnvironment.create(settings)
+
+    def seconds(self, job: str) -> float:
+        """How long a finished job ran: from when all its tasks had been asked for, to its end."""
+        known = self.ask(f"/jobs/{job}")
+        return (known["end-time"] - known["timestamps"]["RUNNING"]) / 1000
