@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from streamtopology.jobs.local.cgroups import CgroupsUnavailable, make_cpu_cgroups
 from streamtopology.lab.arena.engines import Missing
+
+SECONDS_TO_END = 10
 
 
 @contextmanager
@@ -25,5 +29,14 @@ def limited(name: str, cpus: Sequence[float]) -> Iterator[list[list[str]]]:
     finally:
         for root in groups.roots:
             for folder in (*(root / slot for slot in slots), root):
-                with suppress(OSError):
-                    folder.rmdir()
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a cgroup, whose killed processes may need a moment to be gone."""
+    until = time.monotonic() + SECONDS_TO_END
+    while time.monotonic() < until:
+        with suppress(OSError):
+            folder.rmdir()
+            return
+        time.sleep(0.1)

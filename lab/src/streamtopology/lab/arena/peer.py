@@ -130,12 +130,16 @@ def run_script(command: list[str], log: Path, said: Callable[[str], None], secon
                 if (progress := object_of.pop("progress", None)) is not None:
                     said(progress)
                 found |= object_of
+            script.wait()
+        except BaseException:
+            _end(script.pid)
+            script.wait()
+            raise
         finally:
             in_time = limit.is_alive()
             limit.cancel()
-            if script.wait() or not in_time:
-                _end(script.pid)
-    code = script.returncode
+    if code := script.returncode:
+        _end(script.pid)
     if not in_time:
         raise Died(f"took more than {seconds / 60:g} minutes and was ended; its log: {log}")
     if code or not found:

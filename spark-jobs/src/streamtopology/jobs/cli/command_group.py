@@ -16,7 +16,7 @@ from streamtopology.jobs.cli.examples import epilog
 ENTRY_POINTS = "streamtopology.commands"
 
 LAB = "streamtopology-lab"
-LAB_COMMANDS = ("bench", "demo", "nexmark", "reproduce", "sample-data", "simulate")
+LAB_COMMANDS = ("arena", "bench", "demo", "nexmark", "reproduce", "sample-data", "simulate")
 
 Added = Mapping[str, EntryPoint]
 
