@@ -17,8 +17,8 @@ from typing import Any
 from flink_cluster import FlinkCluster
 
 # nexmark's conf/config_v2.yaml. Other than there, for Flink: state on the heap, which is faster than RocksDB and ForSt where it
-# fits, and the memory for it; objects that are used again; and a checkpoint every 10 s, as a run is shorter than the 30 s there. Without restarts, a
-# query that fails says so.
+# fits, and the memory for it; objects that are used again; and a checkpoint every 10 s, as a run is shorter than the 30 s
+# there. Without restarts, a query that fails says so.
 SETTINGS = {
     "jobmanager.memory.process.size": "1600m",
     "taskmanager.memory.process.size": "3g",
