@@ -67,7 +67,6 @@ THIRD_PARTY = {
     "k8s.io.kopf_tasks": "kopf",
     "k8s.kopf_handlers": "kopf kubernetes",
     "lab.arena": "duckdb pyarrow",
-    "lab.arena.peers": "duckdb flink_cluster pyflink",
     "lab.bench": "aiohttp duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",

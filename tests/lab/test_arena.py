@@ -14,7 +14,7 @@ import pytest
 from streamtopology.lab.arena.engines import ENGINES, Engine, Place
 from streamtopology.lab.arena.nexmark import expected_counts
 from streamtopology.lab.arena.page import nexmark_table
-from streamtopology.lab.arena.peer import Arena, Died, Measurement, run_script
+from streamtopology.lab.arena.peer import Arena, Measurement, PeerDied, run_script
 from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
 from streamtopology.lab.nexmark.events import write_events
 from streamtopology.lab.nexmark.sql import SQL
@@ -107,7 +107,7 @@ def test_a_peer_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path)
         """,
     )
     pids: list[str] = []
-    with pytest.raises(Died, match="took more than"):
+    with pytest.raises(PeerDied, match="took more than"):
         run_script(["python3", str(peer), "{}"], tmp_path / "log", pids.append, seconds=3)
     (pid,) = pids
     while Path("/proc", pid).exists() and "Z" not in Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamtopology.contract.errors import Unavailable
+
 # What the commands of setup write their pins to, once all of them are done.
 _READY = ".ready"
 _PYTHON = "3.11"
@@ -18,7 +20,7 @@ NEXMARK_COMMIT = "6b3646c3baec701f1fa74baf938d235f742e5d3c"
 _NEXMARK_JAR = "nexmark-flink/target/nexmark-flink-0.3-SNAPSHOT.jar"
 
 
-class Missing(Exception):
+class EngineMissing(Unavailable):
     """An engine cannot be had here; the message says what failed."""
 
 
@@ -65,7 +67,7 @@ class Place:
 
 
 def python_of(name: str, engine: Engine, place: Place, announce: Callable[[str], None]) -> Path:
-    """The interpreter of the engine's environment, which is made first where it is not there as pinned. Raises Missing."""
+    """The interpreter of the engine's environment, made first where it is not there as pinned. Raises EngineMissing."""
     if not engine.packages:
         return Path(sys.executable)
     folder = place.folder / name
@@ -90,8 +92,8 @@ def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
     jar = checkout / _NEXMARK_JAR
     if not jar.exists():
         announce(f"nexmark: builds {jar} (once, two minutes)")
-        shutil.rmtree(checkout, ignore_errors=True)
-        _call(["git", "clone", "--quiet", place.nexmark, str(checkout)])
+        if not checkout.exists():
+            _call(["git", "clone", "--quiet", place.nexmark, str(checkout)])
         _call(["git", "-C", str(checkout), "checkout", "--quiet", NEXMARK_COMMIT])
         pom = str(checkout / "pom.xml")
         _call([_tool("mvn"), "--quiet", "--batch-mode", "-f", pom, "-pl", "nexmark-flink", "-am", "package", "-DskipTests"])
@@ -101,7 +103,7 @@ def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
 def _tool(name: str, here: str = "") -> str:
     found = shutil.which(name) or (here if here and os.access(here, os.X_OK) else None)
     if found is None:
-        raise Missing(f"{name} is not on PATH: install it")
+        raise EngineMissing(f"{name} is not on PATH: install it")
     return found
 
 
@@ -109,4 +111,4 @@ def _call(command: Sequence[str]) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         said = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
-        raise Missing(f"`{' '.join(command)}` failed: {said[-1].strip() if said else f'exit code {ended.returncode}'}")
+        raise EngineMissing(f"`{' '.join(command)}` failed: {said[-1].strip() if said else f'exit code {ended.returncode}'}")

@@ -8,18 +8,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streamtopology.jobs.local.cgroups import CgroupsUnavailable, make_cpu_cgroups
-from streamtopology.lab.arena.engines import Missing
+from streamtopology.lab.arena.engines import EngineMissing
 
 SECONDS_TO_END = 10
 
 
 @contextmanager
 def limited(name: str, cpus: Sequence[float]) -> Iterator[list[list[str]]]:
-    """While entered, a cgroup of each of `cpus` cores, as the files to join it by. Raises Missing."""
+    """While entered, a cgroup of each of `cpus` cores, as the files to join it by. Raises EngineMissing."""
     try:
         groups = make_cpu_cgroups(name)
     except CgroupsUnavailable as reason:
-        raise Missing(f"its CPU cannot be limited here: {reason}") from reason
+        raise EngineMissing(f"its CPU cannot be limited here: {reason}") from reason
     slots = [f"worker-{number}" for number in range(len(cpus))]
     try:
         joined = [[str(file) for file in groups.add(slot)] for slot in slots]

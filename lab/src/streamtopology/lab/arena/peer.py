@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamtopology.lab.arena.engines import Engine, Missing, Place, python_of
+from streamtopology.contract.errors import StreamTopologyError
+from streamtopology.lab.arena.engines import Engine, EngineMissing, Place, python_of
 from streamtopology.lab.arena.limits import limited
 
 SCRIPTS = Path(__file__).parent / "peers"
@@ -66,7 +67,7 @@ class Arena:
         try:
             python = self._python(measurement.engine, engine)
             row |= self._run(python, measurement, file.with_suffix(".log"))
-        except (Missing, Died) as reason:
+        except (EngineMissing, PeerDied) as reason:
             row["failed"] = str(reason)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(row, indent=2) + "\n")
@@ -74,12 +75,12 @@ class Arena:
         return row
 
     def _python(self, name: str, engine: Engine) -> Path:
-        """That of the engine's environment. Raises Missing, the second time without another try."""
+        """That of the engine's environment. Raises EngineMissing, the second time without another try."""
         if name in self._missing:
-            raise Missing(self._missing[name])
+            raise EngineMissing(self._missing[name])
         try:
             return python_of(name, engine, self._place, self._announce)
-        except Missing as reason:
+        except EngineMissing as reason:
             self._missing[name] = str(reason)
             raise
 
@@ -91,7 +92,6 @@ class Arena:
         engine = self._engines[measurement.engine]
         request = {**measurement.request, "work": str(work.absolute())}
         with ExitStack() as entered:
-            entered.callback(shutil.rmtree, work, ignore_errors=True)
             if engine.packages and "cpus" in request:  # our own executors have their limits from our own cluster
                 request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
             command = [str(python), str(measurement.script), json.dumps(request)]
@@ -108,12 +108,12 @@ def done(file: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     return row if "failed" not in row and all(row.get(name) == value for name, value in asked.items()) else None
 
 
-class Died(Exception):
+class PeerDied(StreamTopologyError):
     """A peer's script ended without a result; the message says how, and where its log is."""
 
 
 def run_script(command: list[str], log: Path, said: Callable[[str], None], seconds: float) -> dict[str, Any]:
-    """What the script found. One that fails takes along all that it has started. Raises Died."""
+    """What the script found. One that fails takes along all that it has started. Raises PeerDied."""
     found: dict[str, Any] = {}
     with log.open("w") as written:
         script = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True, start_new_session=True)
@@ -141,10 +141,10 @@ def run_script(command: list[str], log: Path, said: Callable[[str], None], secon
     if code := script.returncode:
         _end(script.pid)
     if not in_time:
-        raise Died(f"took more than {seconds / 60:g} minutes and was ended; its log: {log}")
+        raise PeerDied(f"took more than {seconds / 60:g} minutes and was ended; its log: {log}")
     if code or not found:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise Died(f"ended with {how}: {_last_line(log)}; its log: {log}")
+        raise PeerDied(f"ended with {how}: {_last_line(log)}; its log: {log}")
     return found
 
 

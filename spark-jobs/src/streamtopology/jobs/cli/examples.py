@@ -58,6 +58,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "streamtopology state watermark trips.yaml --set 2026-11-23T12:00:00Z",
     ),
     "state check": ("streamtopology state check trips.yaml",),
+    "arena": ("streamtopology arena nexmark --events 1000000 --runs 1",),
+    "arena nexmark": (
+        "streamtopology arena nexmark --query q5 --query q7",
+        "streamtopology arena nexmark --events 100000 --runs 1 --engine flink",
+    ),
     "bench": ("streamtopology bench kernels --json kernels.json",),
     "demo": ("streamtopology demo --batches 20",),
     "nexmark": (
