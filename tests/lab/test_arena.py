@@ -85,6 +85,7 @@ def test_an_engine_that_cannot_be_had_has_a_row_and_the_others_stay(tmp_path: Pa
     [
         ("print(json.dumps({'count': 1}), flush=True); raise ValueError('no more memory')", "exit code 1: ValueError: no more"),
         ("print(json.dumps({'count': 1}), flush=True); os.kill(os.getpid(), 9)", "signal 9: it said nothing"),
+        ("print('java.io.IOException: disk full'); print('... 9 more'); sys.exit(1)", "exit code 1: java.io.IOException: disk"),
         ("print('nothing of use')", "exit code 0: nothing of use"),
     ],
 )
@@ -114,8 +115,16 @@ def test_a_peer_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path)
         time.sleep(0.05)
 
 
+def test_a_changed_script_makes_its_results_another_ones(tmp_path: Path):
+    first = arena(tmp_path, []).row(Measurement("here", "case", script(tmp_path, "print(json.dumps({'found': 1}))"), {}))
+    assert first["found"] == 1
+    second = arena(tmp_path, []).row(Measurement("here", "case", script(tmp_path, "print(json.dumps({'found': 2}))"), {}))
+    assert second["found"] == 2
+
+
 def row(engine: str, query: str, **found: Any) -> dict[str, Any]:
-    return {"engine": engine, "query": query, "events": 1_000_000, "expected": 10, "count": 10, "pins": "", **found}
+    known = {"engine": engine, "query": query, "events": 1_000_000, "expected": 10, "count": 10, "pins": ""}
+    return {**known, **found}
 
 
 def test_the_table_says_where_flink_is_faster_and_what_failed():
@@ -128,12 +137,14 @@ def test_the_table_says_where_flink_is_faster_and_what_failed():
         row("flink", "q2", failed="exit code 1: a | b"),
         row("streamtopology", "q3", seconds=[1.0]),
         row("flink", "q3", seconds=[1.0], count=9),
+        row("flink", "q4", seconds=[2.0], count=0, expected=None),
     ]
     table = nexmark_table(rows)
     assert "| q0 | 500 | 1,000 | 0.50 x | Flink is faster, 2.00 x |" in table
     assert "| q1 | 1,000 | 125 | 8.00 x |  |" in table
     assert "| q2 | 1,000 | - |  | Flink SQL 2.3.0: exit code 1: a / b |" in table
     assert "| q3 | 1,000 | - |  | Flink SQL 2.3.0 gives 9 rows, DuckDB 10: no speed |" in table
+    assert "| q4 | - | 500 |  | Flink SQL 2.3.0: rows not checked |" in table
     assert "Geometric mean of 2 queries: 2.00 x Flink. Flink is faster in 1 of them." in table
     assert "Flink SQL 2.3.0 (apache-flink==2.3.0): `parallelism.default: 2`" in table
 

@@ -34,7 +34,8 @@ _OF_OURS = {
     "q12": "sum(bid_count)",
     "q19": "(SELECT sum(n) FROM (SELECT max(len(bids)) AS n FROM rows GROUP BY auction))",
 }
-_OF_FLINK = {"q12": "SUM(bid_count)"}
+# What cannot be held against DuckDB: Flink leaves the last windows of processing time open when the events end.
+_UNCHECKED = {(FLINK, "q12")}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str]
     for query in asked.queries:
         for engine in asked.engines:
             row = arena.row(_measurement(asked, engine, query, data, place))
-            rows.append({**row, "query": query, "events": asked.events, "expected": expected[query]})
+            unchecked = (engine, query) in _UNCHECKED or (asked.datagen and engine == FLINK)
+            held_against = None if unchecked else expected[query]
+            rows.append({**row, "query": query, "events": asked.events, "expected": held_against})
     return rows
 
 
@@ -85,8 +88,7 @@ def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Pla
         "events": asked.events,
         "rate": NexmarkConfiguration().first_event_rate,
     }
-    count = _OF_FLINK.get(query, "COUNT(*)")
-    return Measurement(engine, case, SCRIPTS / "flink_nexmark.py", {**common, **of_flink, "count": count})
+    return Measurement(engine, case, SCRIPTS / "flink_nexmark.py", {**common, **of_flink})
 
 
 def _write(data: Path, events: int) -> None:

@@ -7,8 +7,10 @@ has found. A text `progress` is shown. Other lines, and its stderr, go to a log.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,6 +39,11 @@ class Measurement:
     script: Path
     request: Mapping[str, Any]
 
+    def digest(self) -> str:
+        """Of the script, and of those beside it of the same engine, which it may import."""
+        scripts = {self.script, *self.script.parent.glob(f"{self.engine}_*.py")}
+        return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(scripts))).hexdigest()[:16]
+
 
 class Arena:
     """Measures what has not been measured; results are below `place`/results, logs beside them.
@@ -57,7 +64,8 @@ class Arena:
         """What was found: of this run, or of an earlier one that asked the same of the same versions."""
         engine = self._engines[measurement.engine]
         file = self._place.folder / "results" / measurement.case / f"{measurement.engine}.json"
-        asked = json.loads(json.dumps({"pins": engine.pins, "request": dict(measurement.request)}))  # as a file has it
+        asked = {"pins": engine.pins, "script": measurement.digest(), "request": dict(measurement.request)}
+        asked = json.loads(json.dumps(asked))  # as a file has it
         known = None if self._fresh else done(file, asked)
         label = f"{measurement.case}: {engine.title}"
         if known is not None:
@@ -144,7 +152,7 @@ def run_script(command: list[str], log: Path, said: Callable[[str], None], secon
         raise PeerDied(f"took more than {seconds / 60:g} minutes and was ended; its log: {log}")
     if code or not found:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise PeerDied(f"ended with {how}: {_last_line(log)}; its log: {log}")
+        raise PeerDied(f"ended with {how}: {_reason(log)}; its log: {log}")
     return found
 
 
@@ -164,6 +172,8 @@ def _object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _last_line(log: Path) -> str:
+def _reason(log: Path) -> str:
+    """The last line that names an error, else the last one."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    named = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception)\b", line)]
+    return (named or lines or ["it said nothing"])[-1][:300]

@@ -85,7 +85,7 @@ def main() -> None:
         for statement in (*sources(request, queries), *made):
             tables.execute_sql(statement)
         print(json.dumps({"progress": "counts", "settings": settings}), flush=True)
-        with tables.execute_sql(f"SELECT {request['count']} FROM ({select})").collect() as rows:
+        with tables.execute_sql(f"SELECT COUNT(*) FROM ({select})").collect() as rows:
             counted = [row[0] for row in rows]
         print(json.dumps({"progress": "runs", "count": counted[-1] if counted else 0}), flush=True)
         seconds: list[float] = []
