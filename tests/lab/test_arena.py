@@ -46,6 +46,7 @@ def test_a_result_has_all_fields_that_were_printed_and_its_progress_is_shown(tmp
     assert row["settings"] == {"a": 1}
     assert row["seconds"] == [2.5]
     assert said == ["case/q0: Here: counts", "case/q0: Here: done"]
+    assert not list((tmp_path / "work").iterdir())
     assert (tmp_path / "results/case/q0/here.log").read_text() == "a line for the log\n"
 
 

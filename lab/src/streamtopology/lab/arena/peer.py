@@ -100,6 +100,7 @@ class Arena:
         engine = self._engines[measurement.engine]
         request = {**measurement.request, "work": str(work.absolute())}
         with ExitStack() as entered:
+            entered.callback(shutil.rmtree, work, ignore_errors=True)
             if engine.packages and "cpus" in request:  # our own executors have their limits from our own cluster
                 request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
             command = [str(python), str(measurement.script), json.dumps(request)]
