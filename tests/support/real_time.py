@@ -20,7 +20,7 @@ from streamtopology.jobs.worker.cache import WorkerCache
 from support.stages import Flow
 
 RUN = "run-1"
-SECRET = "known to Spark's processes"  # noqa: S105 - of tests
+SECRET = "known to Spark's processes"
 LOOPBACK = "127.0.0.1:0"
 
 _forks = multiprocessing.get_context("forkserver")

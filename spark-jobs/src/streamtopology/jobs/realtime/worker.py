@@ -50,7 +50,7 @@ class Post:
     listens: str
 
 
-class Superseded(Exception):
+class _Superseded(Exception):
     """The order that waits for envelopes is over: a newer one has come, or the end."""
 
 
@@ -108,7 +108,7 @@ class Worker:
                 return
             self._forget(order)
             blobs = self._run(order)
-        except Superseded:
+        except _Superseded:
             return
         except Exception as error:  # noqa: BLE001 - the driver raises it again
             self._answer(messages.FAILED, order, [_portable(error)])
@@ -139,10 +139,10 @@ class Worker:
         return AttemptContext(order.attempt, order.partition, self._cache)
 
     def _await(self, awaited: Sequence[Address]) -> Iterator[bytes | memoryview]:
-        """Return the blobs of these envelopes, in their order. Raises Superseded."""
+        """Return the blobs of these envelopes, in their order. Raises _Superseded."""
         while not all(address in self._arrived for address in awaited):
             if any(order is None or order.depth for order in self._orders):
-                raise Superseded
+                raise _Superseded
             if self._orders:  # what runs ahead may run while others are awaited
                 ahead, running = self._next(), self._order
                 assert ahead is not None
