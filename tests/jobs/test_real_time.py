@@ -31,14 +31,15 @@ def test_counts_are_right_while_keys_move_and_batches_are_read_ahead(processes: 
     rng = np.random.default_rng(1)
     flow = Flow(tmp_path, counting(), runner=processes)
     flow.warm_up()
-    batches = [keys_of(rng) for _ in range(6)]
+    batches = [keys_of(rng) for _ in range(9)]
     for number, keys in enumerate(batches):
-        if number % 2 == 1:
+        if number % 3 == 1:
             flow.router.reroute({"n": random_table(rng, SLOTS)})
         if number + 1 < len(batches):
             flow.comes_next(s=table(batches[number + 1]))
         flow.batch(**({} if number else {"s": table(keys)}))
     assert counts(flow) == counted(batches)
+    assert processes.runners[0].ahead_used == 3
 
 
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(processes: OnProcesses, tmp_path: Path) -> None:
