@@ -80,6 +80,11 @@ class Processes:
         assert pid is not None
         os.kill(pid, by)
 
+    def end(self, slot: str) -> None:
+        """Kill a worker, and wait until it is no more."""
+        self.kill(slot)
+        self.running[slot].join(20)
+
 
 class Meanwhile(RealTimeRunner):
     """What the flow wants done in the middle of an attempt is done when its orders have been given."""
