@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import pickle
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -111,7 +112,7 @@ class Worker:
         except _Superseded:
             return
         except Exception as error:  # noqa: BLE001 - the driver raises it again
-            self._answer(messages.FAILED, order, [_portable(error)])
+            self._answer(messages.FAILED, order, [_pickled(error), traceback.format_exc().encode()])
         else:
             self._answer(messages.DONE, order, blobs)
         self._done += 1
@@ -245,12 +246,12 @@ def _waiting(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
             return
 
 
-def _portable(error: Exception) -> bytes:
-    """`error` as bytes; one that cannot be pickled as its text."""
+def _pickled(error: Exception) -> bytes:
+    """`error` as bytes; nothing if it cannot be pickled."""
     try:
         return pickle.dumps(error)
     except Exception:  # noqa: BLE001 - whatever a user's exception holds
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return b""
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:
