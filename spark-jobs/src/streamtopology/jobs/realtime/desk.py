@@ -31,7 +31,7 @@ class WorkerSilent(AttemptLost):
 
 
 @dataclass
-class Call:
+class PendingOrder:
     """An order that waits for answers. `workers`: their names, by partition."""
 
     number: int
@@ -63,7 +63,7 @@ class Desk:
         self._addresses: dict[str, str] = {}
         self._sockets: dict[int, str] = {}
         self._ended: dict[str, Exception] = {}
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingOrder] = {}
         self._outbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._number = 0
@@ -87,10 +87,10 @@ class Desk:
         self._undo.close()
 
     @contextmanager
-    def calling(self, workers: Sequence[str], ahead: int | None = None) -> Iterator[Call]:
+    def calling(self, workers: Sequence[str], ahead: int | None = None) -> Iterator[PendingOrder]:
         """A call under a new number, while entered. What goes wrong with the order `ahead` goes wrong with it, too."""
         number = self.new_number()
-        call = Call(number, tuple(workers))
+        call = PendingOrder(number, tuple(workers))
         numbers = {number} if ahead is None else {ahead, number}
         with self._changed:
             self._calls.update(dict.fromkeys(numbers, call))
