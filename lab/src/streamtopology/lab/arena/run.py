@@ -28,7 +28,7 @@ def run_nexmark(asked: Nexmark, nexmark: str, *, fresh: bool) -> int:
     rows = measure(asked, Arena(ENGINES, place, announce, fresh=fresh), place, announce)
     found = machine(events=asked.events, runs=asked.runs)
     text = f"Two workers of one core each, {asked.events:,} events, on {found}.\n\n{nexmark_table(rows)}"
-    page = FOLDER / f"{asked.case}.md"
+    page = FOLDER / f"{asked.case}{'-datagen' if asked.datagen else ''}.md"
     page.write_text(f"# Nexmark\n\n{text}")
     print(text)
     print(f"written to {page}")
