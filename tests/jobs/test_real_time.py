@@ -95,9 +95,10 @@ def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand)
     by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:
         answers = by_hand.answers_of(call)
-        by_hand.worker("a/1")
+        again = by_hand.worker("a/1")
         with pytest.raises(WorkerSilent):
             answers()
+    assert not again.closed
     assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:1"]
 
 
