@@ -31,6 +31,8 @@ POINTS: Mapping[str, str] = {
     "state.written": "an instance's delta is written, and no record names it",
     "output.staging": "an instance is about to stage rows for a sink",
     "output.staged": "rows for a sink are staged, and no record names them",
+    "table.writing": "a version of a table to look up in is about to be kept",
+    "table.written": "a version of a table is kept, and no record names it",
     "commit.writing": "all work of a batch is done and not committed",
     "commit.written": "a batch is committed and not published",
     "file.drafted": "a record's or snapshot's draft is complete and has no name yet",
