@@ -7,7 +7,7 @@ Off unless the environment says otherwise:
     STREAMTOPOLOGY_CRASH_AT=commit.written:3@/x/y   once only: the file is made before the death, and none dies where it is
 
 It dies by SIGKILL, as from outside: nothing is flushed, nothing is cleaned up. Every point is hit by a test
-(tests/jobs/test_crash_points.py, tests/jobs/test_kafka.py, tests/jobs/test_partitioned_sinks.py).
+(tests/jobs/test_crash_points.py, test_kafka.py, test_lookup_tables.py and test_partitioned_sinks.py there).
 """
 
 from __future__ import annotations

@@ -322,14 +322,15 @@ class Checkpoint:
         passing("output.staged")
         return path
 
-    def keep_table(self, operator: str, batch: int, version: str, of: str, rows: pa.Table) -> TableCopy:
-        """Keep a version of a table from this batch on. Its name has no attempt: the same version has the same rows."""
+    def keep_table(self, operator: str, batch: int, version: str, of: str, rows: bytes) -> TableCopy:
+        """Keep a version of a table, a file of Arrow, from this batch on.
+
+        Its name has no attempt: the same version has the same rows.
+        """
         digest = hashlib.blake2b(f"{of} {version}".encode(), digest_size=8).hexdigest()
-        path, sink = f"tables/{operator}/{batch}-{digest}.arrow", pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
+        path = f"tables/{operator}/{batch}-{digest}.arrow"
         passing("table.writing")
-        self._store.create(path, sink.getvalue().to_pybytes())
+        self._store.create(path, rows)
         passing("table.written")
         return TableCopy(path, version, of)
 

@@ -28,7 +28,7 @@ def read_again(operators: Iterable[OperatorSpec], base_dir: Path) -> dict[str, t
     for operator in operators:
         options = operator.options.get("lookup") if operator.run == "enrich" else None
         if is_mapping(options) and set(TABLE_OPTIONS) & set(options):
-            lookup = Lookup.from_options(options, base_dir)
+            lookup = Lookup.from_options({str(name): value for name, value in options.items()}, base_dir)
             if lookup.again is not None:
                 found[operator.name] = lookup, lookup.again
     return found
@@ -68,9 +68,7 @@ class LookupTables:
             return last
         self._looked_at[name] = now
         try:
-            found = table.newest(None if last is None else last.version)
-            if found is not None:
-                lookup.over(found[1])
+            found = lookup.newest(None if last is None else last.version)
         except (SourceError, OptionError) as error:
             if last is None:
                 raise TopologyFailed(f"operator {name!r}: {error}") from error

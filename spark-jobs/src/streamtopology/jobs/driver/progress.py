@@ -91,7 +91,7 @@ class BatchInProgress:
     first_attempt: int
     parts: Sequence[Descriptor]
     timeline: Timeline
-    tables: Mapping[str, TableCopy] = field(default_factory=dict)
+    tables: Mapping[str, TableCopy]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
+from streamtopology.jobs.connectors.sources.whole_table import newest
 from streamtopology.jobs.operators.key_join import KeyJoin, meeting_type
 from streamtopology.jobs.operators.lookup_file import number_texts, read_lookup
 from streamtopology.jobs.operators.lookup_table import TABLE_OPTIONS, LookupTable
@@ -103,6 +105,21 @@ class Lookup:
     def over(self, table: pa.Table) -> Lookup:
         """The same in another version of the table. Raises OptionError."""
         return replace(self, table=table).checked()
+
+    def newest(self, known: str | None = None) -> tuple[str, bytes] | None:
+        """The version of the table as it is now, and its rows as a file of Arrow; None if its version is the `known` one.
+
+        Raises SourceError and OptionError.
+        """
+        found = None if self.again is None else newest(SourceSpec.of(self.again.source), known)
+        if found is None:
+            return None
+        version, table = found
+        self.over(table)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return version, sink.getvalue().to_pybytes()
 
     def on_types(self, schema: pa.Schema, alias: str) -> Lookup:
         """The same for tuples of this schema, those of the input `alias`: keys are compared in a type that holds both."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, format_options
 from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG
 from streamtopology.jobs.connectors.sources.path_patterns import literal, plain
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
-from streamtopology.jobs.connectors.sources.whole_table import newest
 from streamtopology.jobs.operators.options import OptionError, one_of, seconds_of
 from streamtopology.topology import Source, did_you_mean
 
@@ -55,6 +55,8 @@ class LookupTable:
             texts = texts_of(given, places if format_ in _PLACES else (*places, *format_options(format_)), format_)
             if places[0] not in texts:
                 raise OptionError(f"option lookup.options.{places[0]} is missing; name the place of the table", about="lookup")
+            if "path" in texts:
+                texts["path"] = from_folder(base_dir, texts["path"], format_)
         if not isinstance(schema := options.get("schema"), str):
             raise OptionError(
                 f"option lookup.schema is {schema!r}, and a table that is read again declares its columns: such as 'faa "
@@ -79,9 +81,12 @@ class LookupTable:
         what = (self.source.format, self.source.schema, sorted(self.source.options.items()))
         return hashlib.blake2b(repr(what).encode(), digest_size=8).hexdigest()
 
-    def newest(self, known: str | None = None) -> tuple[str, pa.Table] | None:
-        """The version and the rows of the table as it is now; None if its version is the `known` one. Raises SourceError."""
-        return newest(SourceSpec.of(self.source), known)
+
+def from_folder(folder: Path, path: str, format_: str) -> str:
+    """The path of a table of this format, which may be relative to `folder`; that of files is a pattern."""
+    whole = str(folder.absolute())
+    is_relative = not path.startswith(("/", "file:", BUCKET_SCHEME))
+    return f"{whole if format_ in _PLACES else literal(whole)}/{path}" if is_relative else path
 
 
 def texts_of(given: Any, known: tuple[str, ...], kind: str) -> dict[str, str]:

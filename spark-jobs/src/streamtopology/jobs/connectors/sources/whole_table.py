@@ -38,8 +38,9 @@ def newest(spec: SourceSpec, known: str | None = None) -> tuple[str, pa.Table] |
         return read(spec, known)
     except BadFileError as error:
         raise SourceError(str(error).partition(", or continue without its rows")[0]) from error
-    except OSError as error:
-        raise SourceError(f"source {spec.name!r}: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())
+        raise SourceError(f"source {spec.name!r}: cannot be read: {why}; put a whole file in its place") from error
 
 
 def _of_files(spec: SourceSpec, known: str | None) -> tuple[str, pa.Table] | None:

@@ -31,7 +31,7 @@ def _of(lookup: Lookup, table: LookupTable) -> Iterator[str]:
     problems = [each.message for each in check(table.source).findings if not isinstance(each, Doubt)]
     yield from problems
     try:
-        if not problems and (found := table.newest()) is not None:
-            lookup.over(found[1])
+        if not problems:
+            lookup.newest()
     except (SourceError, OptionError) as error:
         yield str(error)
