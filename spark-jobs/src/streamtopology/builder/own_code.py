@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamtopology.jobs.connectors.sources.path_patterns import from_folder
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.jobs.operators.lookup_table import from_folder
 
 OwnCode = str | type | Callable[..., object]
 # Formats with a function of the user's own.
@@ -52,4 +52,4 @@ def name_whole_paths(manifest: dict[str, Any], folder: Path) -> None:
         if isinstance(lookup.get("file"), str):
             lookup["file"] = str(folder / lookup["file"])
         if isinstance(place := lookup.get("options"), dict) and isinstance(place.get("path"), str):
-            lookup["options"] = {**place, "path": from_folder(folder, place["path"], str(lookup.get("format")))}
+            lookup["options"] = {**place, "path": from_folder(folder, place["path"], lookup.get("format") != "delta")}

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec, format_options
 from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG
-from streamtopology.jobs.connectors.sources.path_patterns import literal, plain
+from streamtopology.jobs.connectors.sources.path_patterns import from_folder, literal, plain
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.operators.options import OptionError, one_of, seconds_of
 from streamtopology.topology import Source, did_you_mean
@@ -56,7 +55,7 @@ class LookupTable:
             if places[0] not in texts:
                 raise OptionError(f"option lookup.options.{places[0]} is missing; name the place of the table", about="lookup")
             if "path" in texts:
-                texts["path"] = from_folder(base_dir, texts["path"], format_)
+                texts["path"] = from_folder(base_dir, texts["path"], is_pattern=format_ not in _PLACES)
         if not isinstance(schema := options.get("schema"), str):
             raise OptionError(
                 f"option lookup.schema is {schema!r}, and a table that is read again declares its columns: such as 'faa "
@@ -80,13 +79,6 @@ class LookupTable:
         """Letters that say what is read, and as which columns."""
         what = (self.source.format, self.source.schema, sorted(self.source.options.items()))
         return hashlib.blake2b(repr(what).encode(), digest_size=8).hexdigest()
-
-
-def from_folder(folder: Path, path: str, format_: str) -> str:
-    """The path of a table of this format, which may be relative to `folder`; that of files is a pattern."""
-    whole = str(folder.absolute())
-    is_relative = not path.startswith(("/", "file:", BUCKET_SCHEME))
-    return f"{whole if format_ in _PLACES else literal(whole)}/{path}" if is_relative else path
 
 
 def texts_of(given: Any, known: tuple[str, ...], kind: str) -> dict[str, str]:
