@@ -21,7 +21,7 @@ from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Lease, Sour
 from streamtopology.jobs.connectors.sinks.base import BatchSink, staged_table
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
-from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, ShuffleLost
+from streamtopology.jobs.driver.attempt_runner import AttemptRunner, Executor, ExecutorLost, ShuffleLost
 from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
@@ -184,7 +184,8 @@ class Flow:
     tasks run twice, the second time by new workers. `skews`: slots whose hosts have clocks of their own, and the seconds by
     which these are ahead. `checkpoint`: its URI, if not in the folder. `clock`: monotonic seconds at which the sources are
     asked for a batch's rows. `wall_clock`: epoch seconds. `worker` makes the memory of a worker process. `end`: where the next
-    batches end in their sources, None as former versions recorded it. `trace` gets the spans of each batch.
+    batches end in their sources, None as former versions recorded it. `trace` gets the spans of each batch. `runner`: of
+    attempts, in place of one process.
     """
 
     def __init__(
@@ -200,8 +201,10 @@ class Flow:
         wall_clock: Callable[[], float] = time.time,
         worker: Callable[[], WorkerCache] = WorkerCache,
         trace: Emit | None = None,
+        runner: Callable[[Flow], AttemptRunner] | None = None,
     ) -> None:
         self._trace = trace
+        self._runner_of = runner or FaultyProcess
         self._compaction_of = compaction
         self._worker_of = worker
         self._folder = folder
@@ -239,7 +242,7 @@ class Flow:
         plan = first_plan(self.topology, schemas, self._base_dir, self.checkpoint, self.reported.append)
         self.router = self._router_of(plan, self.checkpoint)
         self.driver = BatchLoop(
-            runner=FaultyProcess(self),
+            runner=self._runner_of(self),
             checkpoint=self.checkpoint,
             router=self.router,
             publisher=self._publisher(),

@@ -8,6 +8,9 @@ RPC_PORT = 7078
 # Of the driver and of each executor: Spark's block manager.
 BLOCKS_PORT = 7079
 
+# Of the driver and of each executor, with trigger.realTime: orders and envelopes.
+WORKERS_PORT = 7080
+
 # Of the driver: /stats, /metrics, /healthz, /readyz.
 HTTP_PORT = 9090
 

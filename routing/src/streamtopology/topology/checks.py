@@ -58,6 +58,7 @@ def check(topology: Topology, problems: list[Problem]) -> Topology:
     found = [
         *_duplicates(topology),
         *(problem for source_check in enumerate(topology.sources) for problem in _source_problems(*source_check)),
+        *_real_time_problems(topology),
         *_unknown_inputs(topology),
         *cycles,
         *_edge_problems(topology.operators),
@@ -107,6 +108,17 @@ def _source_problems(index: int, source: Source) -> Iterator[Problem]:
         if expression and not _NAMED_EXPRESSION.fullmatch(expression.strip()):
             message = f"found {expression!r}, expected a column or `expression AS name`"
             yield Problem(f"{path}.select[{position}]", message)
+
+
+def _real_time_problems(topology: Topology) -> Iterator[Problem]:
+    by_spark = [source for source in topology.sources if not source.reads_descriptors]
+    if topology.trigger.real_time and by_spark:
+        given = by_spark[0]
+        yield Problem(
+            "spec.trigger.realTime",
+            f"source {given.name!r} has format {given.format!r}, which Spark reads, and in real time its executors have no room "
+            "for Spark's tasks; leave realTime out, or read files, tables or Kafka",
+        )
 
 
 def _missing_options(path: str, options: Mapping[str, str], needed: Iterable[str], what: str) -> Iterator[Problem]:

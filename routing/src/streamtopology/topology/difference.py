@@ -234,6 +234,7 @@ def _trigger(old: Topology, new: Topology) -> Iterator[_Step]:
     interval_before, interval_after = format_duration(before.interval_seconds), format_duration(after.interval_seconds)
     yield from _value(Level.RESTART, "trigger interval", interval_before, interval_after)
     yield from _value(Level.RESTART, "trigger availableNow", before.available_now, after.available_now)
+    yield from _value(Level.RESTART, "trigger realTime", before.real_time, after.real_time)
     latency_before, latency_after = _duration_or_none(before.latency_seconds), _duration_or_none(after.latency_seconds)
     yield from _value(Level.ROUTE, "trigger latency", latency_before, latency_after)
 

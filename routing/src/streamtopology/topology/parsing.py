@@ -386,11 +386,12 @@ def _positive_duration(place: Place, default: float) -> float:
 def _trigger(place: Place) -> Trigger:
     if not place.present:
         return Trigger()
-    fields = place.fields("interval", "availableNow", "latency", others=other_words.TRIGGERS)
+    fields = place.fields("interval", "availableNow", "latency", "realTime", others=other_words.TRIGGERS)
     trigger = Trigger(
         interval_seconds=fields["interval"].quantity(parse_duration, Trigger.interval_seconds),
         available_now=fields["availableNow"].flag(Trigger.available_now),
         latency_seconds=_positive_duration(fields["latency"], 1.0) if fields["latency"].present else None,
+        real_time=fields["realTime"].flag(Trigger.real_time),
     )
     if trigger.available_now and trigger.interval_seconds > 0:
         place.wrong("found interval and availableNow together, allowed is one of them: availableNow does not wait")

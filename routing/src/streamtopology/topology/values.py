@@ -279,11 +279,13 @@ class Trigger:
     """The interval between batches (0: one follows the other), and whether to stop at the end of the existing input.
 
     `latency_seconds`: about how long a batch may take; more input than that is left to the next. None: as long as it takes.
+    `real_time`: the executors' workers are always there, and a batch needs no job of Spark.
     """
 
     interval_seconds: float = 0.0
     available_now: bool = False
     latency_seconds: float | None = None
+    real_time: bool = False
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def _trigger(trigger: Trigger) -> dict[str, object]:
     }
     if trigger.latency_seconds is not None:
         given["latency"] = format_duration(trigger.latency_seconds)
+    if trigger.real_time:
+        given["realTime"] = True
     return given
 
 

@@ -240,6 +240,7 @@ class TriggerOptions(TypedDict, total=False):
     interval: str
     availableNow: bool
     latency: str
+    realTime: bool
 
 
 RestoreOptions = TypedDict("RestoreOptions", {"from": Required[str], "mode": RestoreMode}, total=False)

@@ -12,6 +12,7 @@ from streamtopology.contract.pods import (
     SECRET_FILE,
     SECRET_FOLDER,
     SECRET_VOLUME,
+    WORKERS_PORT,
     driver_name,
 )
 from streamtopology.k8s import names
@@ -48,6 +49,7 @@ def service(owner: Owner) -> Object:
             "ports": [
                 service_port("rpc", RPC_PORT),
                 service_port("blocks", BLOCKS_PORT),
+                service_port("workers", WORKERS_PORT),
                 service_port(HTTP_PORT_NAME, HTTP_PORT, "http"),
             ],
         },
@@ -118,7 +120,7 @@ def disruption_budget(owner: Owner) -> Object:
 
 
 def _container(owner: Owner, topology: Topology, image: str) -> Object:
-    ports = [("rpc", RPC_PORT), ("blocks", BLOCKS_PORT), (HTTP_PORT_NAME, HTTP_PORT)]
+    ports = [("rpc", RPC_PORT), ("blocks", BLOCKS_PORT), ("workers", WORKERS_PORT), (HTTP_PORT_NAME, HTTP_PORT)]
     container: Object = {
         "name": "driver",
         "image": image,

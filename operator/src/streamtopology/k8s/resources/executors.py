@@ -7,6 +7,7 @@ from streamtopology.contract.pods import (
     BLOCKS_PORT,
     EXECUTOR_GRACE_SECONDS,
     LEAST_EXECUTOR_HEAP_MEBIBYTES,
+    WORKERS_PORT,
     driver_host,
     executor_labels,
 )
@@ -40,7 +41,7 @@ def service(owner: Owner) -> Object:
         spec={
             "clusterIP": "None",
             "selector": names.labels(owner.name, "executor"),
-            "ports": [service_port("blocks", BLOCKS_PORT)],
+            "ports": [service_port("blocks", BLOCKS_PORT), service_port("workers", WORKERS_PORT)],
         },
     )
 

@@ -423,6 +423,7 @@ def _trigger() -> Schema:
                 "About how long a batch may take: of files and of Kafka as much is read at a time. Left out: all there is.",
                 rules.duration_rules(above_zero=True),
             ),
+            "realTime": flag("Keep workers on all executors: a batch needs no job of Spark.", Trigger.real_time),
         },
         rules=[rules.TRIGGER_RULE],
         defaulted=True,

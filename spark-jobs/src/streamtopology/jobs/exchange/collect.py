@@ -13,7 +13,7 @@ from streamtopology.jobs.exchange.reports import Report, decode
 from streamtopology.jobs.plan.results import InstanceResult, MovedState, Results, SourceResult
 
 
-def collect(blobs: Iterable[bytes]) -> Results:
+def collect(blobs: Iterable[bytes | memoryview]) -> Results:
     """Read the envelopes that the last stage returned."""
     results = Results()
     for blob in blobs:

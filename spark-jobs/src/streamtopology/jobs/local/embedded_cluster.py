@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from streamtopology.jobs.local.spark_session import NO_JARS, create_local_session, start_local_jvm
+from streamtopology.jobs.local.spark_session import LOCAL_DRIVER, NO_JARS, create_local_session, start_local_jvm
 from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper, warm_up
@@ -82,6 +82,18 @@ class EmbeddedCluster(SessionKeeper):
             yield
         finally:
             self.cluster.limit()
+
+    @property
+    def secret(self) -> str:
+        return self.cluster.secret
+
+    @property
+    def desk_listens(self) -> str:
+        return f"{LOCAL_DRIVER['spark.driver.bindAddress']}:0"
+
+    @property
+    def worker_port(self) -> int:
+        return 0
 
     def slot_of(self, executor: ExecutorInfo) -> str:
         """Return the slot that has the executor's address."""

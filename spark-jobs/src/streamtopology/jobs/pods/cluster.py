@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from streamtopology.jobs.pods.environment import DriverEnvironment
+from streamtopology.contract.pods import WORKERS_PORT
+from streamtopology.jobs.pods.environment import SECRET_FILE, DriverEnvironment
 from streamtopology.jobs.pods.spark_settings import MASTER, driver_settings
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot, SessionKeeper, executor_slots, warm_up
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
@@ -82,6 +84,18 @@ class KubernetesCluster(SessionKeeper):
         watch = ExecutorWatch(scheduler, warm, self._notify, slot_of=self.slot_of)
         self._watch = undo.enter_context(watch)
         self._await_executors()
+
+    @property
+    def secret(self) -> str:
+        return base64.b64encode(SECRET_FILE.read_bytes()).decode()
+
+    @property
+    def desk_listens(self) -> str:
+        return f"{self._environment.pod_ip}:{WORKERS_PORT}"
+
+    @property
+    def worker_port(self) -> int:
+        return WORKERS_PORT
 
     def slot_of(self, executor: ExecutorInfo) -> str:
         """Return the slot of the executor's class and its pod's ordinal, even if the topology does not have that slot now."""

@@ -33,6 +33,9 @@ from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
 from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
+from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.runner import RealTimeRunner
+from streamtopology.jobs.realtime.secure import Keys
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy, PrecopyProcess
 from streamtopology.jobs.rerouting.router import InProcessRouter
@@ -45,6 +48,7 @@ from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Un
 from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.resident_workers import ResidentWorkers
 from streamtopology.jobs.view.run_ending import LeftBehind
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
@@ -110,6 +114,7 @@ class TopologyRun:
         self._history = history
         self._options = options
         self._base_dir = base_dir
+        self._real_time = topology.trigger.real_time
         frames = source_frames(spark, topology, base_dir)
         schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
@@ -136,7 +141,8 @@ class TopologyRun:
         )
         self._start_missing(topology)
         self._publisher = Publisher.of(self.checkpoint, topology, base_dir, rows_of_sinks(topology, plan.compile()))
-        self._runner = SparkAttemptRunner(spark, cluster.watch, cluster.slot_of, reads_rows=bool(frames))
+        self._undo = ExitStack()
+        self._runner = self._attempt_runner(reads_rows=bool(frames))
         self._driver = BatchLoop(
             runner=self._runner,
             checkpoint=self.checkpoint,
@@ -161,12 +167,25 @@ class TopologyRun:
     def stream(self) -> None:
         """Run the stream until the options say so, the input ends, or `stop` is called."""
         with ExitStack() as undo:
+            undo.enter_context(self._undo)
             undo.callback(self._folder.close)
             undo.callback(self._publisher.close)
             undo.callback(self._driver.compaction.close)
             undo.enter_context(self._runner.rehearsing(self._driver.rehearse_on))
             undo.callback(self._precopy.close)
             self._query.run(self._options.until, self._prepare)
+
+    def _attempt_runner(self, reads_rows: bool) -> SparkAttemptRunner | RealTimeRunner:
+        """The runner of attempts, as the trigger wants it."""
+        cluster, spark = self._cluster, self._cluster.spark
+        if not self._real_time:
+            return SparkAttemptRunner(spark, cluster.watch, cluster.slot_of, reads_rows)
+        run = uuid.uuid4().hex
+        desk = self._undo.enter_context(Desk(Keys.of_run(cluster.secret, run), cluster.desk_listens))
+        workers = ResidentWorkers(spark, cluster.watch, cluster.slot_of, run, desk.address, cluster.worker_port)
+        runner = RealTimeRunner(desk, workers)
+        self._undo.callback(runner.close)
+        return runner
 
     def standing(self) -> Standing:
         """Return the current state of the run, which `/stats` shows along with its history."""

@@ -42,20 +42,13 @@ from streamtopology.jobs.spark.pinned_rdd import (
 from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, route_rows, state_stage
 
 
-class SparkAttemptRunner:
-    """Implements `AttemptRunner`. `watch` cancels an action that has lost an executor; `slot_of` names an executor's slot.
+class SparkExecutors:
+    """The part of `AttemptRunner` that says which executors there are. `slot_of` names an executor's slot."""
 
-    reads_rows: Spark itself reads sources of the topology. An executor has Python workers of their own for such rows.
-    """
-
-    def __init__(
-        self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str], reads_rows: bool
-    ) -> None:
+    def __init__(self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str]) -> None:
         self._spark = spark
-        self._reads_rows = reads_rows
         self._watch = watch
         self._slot_of = slot_of
-        self._fetch_waits = FetchWaits(spark, time.monotonic)
         jvm: Any = spark.sparkContext._jvm
         self._jvm_system = jvm.java.lang.System  # looked up once: that is a request for each part of the name
 
@@ -71,6 +64,32 @@ class SparkAttemptRunner:
         self._spark.sparkContext.setLocalProperty("mdc.batch", str(batch))  # executors' JVMs, in tasks of the calling thread
         self._spark.sparkContext.setJobDescription(f"batch {batch}")
         self._jvm_system.setProperty("streamtopology.batch", str(batch))
+
+    @contextmanager
+    def rehearsing(self, rehearse: Callable[[Executor], None]) -> Iterator[None]:
+        """While entered, a new executor is admitted only when `rehearse` has returned."""
+        self._watch.rehearsal = lambda info: rehearse(self._executor(info))
+        try:
+            yield
+        finally:
+            self._watch.rehearsal = nothing
+
+    def _executor(self, info: ExecutorInfo) -> Executor:
+        return Executor(info.id, info.host, self._slot_of(info))
+
+
+class SparkAttemptRunner(SparkExecutors):
+    """Implements `AttemptRunner`. `watch` cancels an action that has lost an executor.
+
+    reads_rows: Spark itself reads sources of the topology. An executor has Python workers of their own for such rows.
+    """
+
+    def __init__(
+        self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str], reads_rows: bool
+    ) -> None:
+        super().__init__(spark, watch, slot_of)
+        self._reads_rows = reads_rows
+        self._fetch_waits = FetchWaits(spark, time.monotonic)
 
     def run(
         self,
@@ -102,17 +121,8 @@ class SparkAttemptRunner:
         sending.begin()
         return sending
 
-    @contextmanager
-    def rehearsing(self, rehearse: Callable[[Executor], None]) -> Iterator[None]:
-        """While entered, a new executor is admitted only when `rehearse` has returned."""
-        self._watch.rehearsal = lambda info: rehearse(self._executor(info))
-        try:
-            yield
-        finally:
-            self._watch.rehearsal = nothing
-
-    def _executor(self, info: ExecutorInfo) -> Executor:
-        return Executor(info.id, info.host, self._slot_of(info))
+    def close(self) -> None:
+        """Nothing of it outlives an attempt."""
 
     def _first_stage(self, attempt: Attempt, executors: Sequence[ExecutorRef], rows: DataFrame | None) -> Sending:
         readers = [executors[partition] for partition in attempt.reading_partitions]

@@ -55,6 +55,21 @@ class Cluster(Protocol):
         """The existing slots, each with the current CPU of its class; a slot may be without an executor."""
         ...
 
+    @property
+    def secret(self) -> str:
+        """The secret by which Spark's processes know each other, as executors have it in their environment."""
+        ...
+
+    @property
+    def desk_listens(self) -> str:
+        """Host and port at which workers of real time reach the driver; port 0: any that is free."""
+        ...
+
+    @property
+    def worker_port(self) -> int:
+        """The port at which a worker of real time listens on its executor's host; 0: any that is free."""
+        ...
+
     def slot_of(self, executor: ExecutorInfo) -> str:
         """Return the name of the slot that an admitted executor fills; a restarted executor fills the same slot."""
         ...

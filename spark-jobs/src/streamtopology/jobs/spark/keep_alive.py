@@ -20,6 +20,8 @@ class KeepAlive:
         self._clock = clock
         self._worked_at: dict[str, float] = {}
         self._pings: dict[str, HasEnded] = {}
+        self.residents: frozenset[str] = frozenset()
+        """Executors (ids) with a task that does not end: their workers are never idle, and no other task can start."""
 
     def worked(self, executors: Iterable[str]) -> None:
         """Note that these executors (ids) have just run tasks. May be called from any thread."""
@@ -29,6 +31,8 @@ class KeepAlive:
         """Ping those of `executors` that were quiet for `QUIET_SECONDS`: also during a batch, as some wait for others."""
         now = self._clock()
         for executor in executors:
+            if executor.id in self.residents:
+                continue
             if now - self._worked_at.setdefault(executor.id, now) >= QUIET_SECONDS:
                 self._worked_at[executor.id] = now
                 ended = self._pings.get(executor.id)

@@ -134,7 +134,7 @@ def route_rows(attempt: Attempt, spark_partition: int, batches: Iterable[pa.Reco
     return outbox.envelopes()
 
 
-def run_instances(context: AttemptContext, level: int, arrived: Iterable[bytes]) -> list[pa.Buffer]:
+def run_instances(context: AttemptContext, level: int, arrived: Iterable[bytes | memoryview]) -> list[pa.Buffer]:
     """The task of `node_stage`: returns the blobs for each partition."""
     attempt, began_at = context.attempt, time.monotonic()
     context.cache.evict_moved(attempt, context.partition)

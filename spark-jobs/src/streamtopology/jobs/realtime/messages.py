@@ -1,0 +1,71 @@
+"""What drivers and workers send each other. Each message is a few frames; the first is its kind.
+
+| from, to | kind | frames |
+| --- | --- | --- |
+| worker, driver | HELLO | address at which other workers reach it |
+| driver, worker | RUN | `Order`, pickled (as Spark ships its tasks) |
+| driver, worker | END | |
+| worker, worker | ENVELOPE | `Address`, blobs |
+| worker, driver | DONE | number of the order, blobs with the reports |
+| worker, driver | LOST | number of the order, text: an envelope may not have arrived |
+| worker, driver | FAILED | number of the order, pickled exception |
+
+Orders are numbered by their driver, one after the other. What bears the number of an order that is over is dropped: an
+answer of a lost attempt, an envelope that came late.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamtopology.jobs.plan.attempt import Attempt
+
+HELLO, RUN, END, ENVELOPE, DONE, LOST, FAILED = b"hello", b"run", b"end", b"envelope", b"done", b"lost", b"failed"
+
+_NUMBER = struct.Struct("!q")
+_ADDRESS = struct.Struct("!qqq")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Which task an envelope is for, and whose it is: the order, the level that receives, the partition that sends."""
+
+    order: int
+    level: int
+    sender: int
+
+    def packed(self) -> bytes:
+        return _ADDRESS.pack(self.order, self.level, self.sender)
+
+    @staticmethod
+    def unpacked(frame: bytes) -> Address:
+        return Address(*_ADDRESS.unpack(frame))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an executor is to do of an attempt, at partition `partition`.
+
+    workers: by partition the address of its worker. depth: levels to run; 0: only the first stage, ahead of its attempt.
+    ahead: the number of the order that has the first stage of this attempt, if one ran ahead. first: the envelopes that the
+    first level waits for.
+    """
+
+    number: int
+    attempt: Attempt
+    partition: int
+    workers: Sequence[str]
+    depth: int
+    ahead: int | None
+    first: Sequence[Address]
+
+
+def numbered(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
+def number_of(frame: bytes) -> int:
+    (number,) = _NUMBER.unpack(frame)
+    return number

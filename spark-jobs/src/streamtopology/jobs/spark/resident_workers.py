@@ -1,0 +1,71 @@
+"""Workers of real time on Spark's executors: on each a job of one task, which ends with the run or with its executor.
+
+Spark places and pins the task, and its executor's end fails the job at once. The task has the executor's only slot, so
+nothing else runs there: no ping keeps the worker alive, and no source is read by Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from streamtopology.contract.environment import SPARK_AUTH_SECRET
+from streamtopology.jobs.driver.attempt_runner import AttemptLost, Executor, PythonWorkerDied
+from streamtopology.jobs.realtime.secure import Keys
+from streamtopology.jobs.realtime.worker import Post, serving
+from streamtopology.jobs.spark.attempt_runner import SparkExecutors
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, placed, stage
+
+_END_SECONDS = 10.0
+
+
+class ResidentWorkers(SparkExecutors):
+    """Implements `Workers`. `run` names the run, `driver` is the address of its desk, `port` that of workers; 0: any."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        watch: ExecutorWatch,
+        slot_of: Callable[[ExecutorInfo], str],
+        run: str,
+        driver: str,
+        port: int,
+    ) -> None:
+        super().__init__(spark, watch, slot_of)
+        self._run = run
+        self._driver = driver
+        self._port = port
+        self._threads: list[InheritableThread] = []
+
+    def start(self, executor: Executor, name: str, ended: Callable[[Exception], None]) -> None:
+        post = Post(self._run, self._driver, name, f"{executor.host}:{self._port}")
+        ref = ExecutorRef(executor.id, executor.host)
+
+        def serve() -> None:
+            try:
+                with self._watch.resident(ref):
+                    stage(placed(self._spark, [ref]), serving(post, executor_keys)).collect()
+            except AttemptLost as loss:
+                ended(loss)
+            except Exception as failure:  # noqa: BLE001 - who waits for this worker raises it
+                ended(failure)
+            else:
+                ended(PythonWorkerDied())
+
+        thread = InheritableThread(target=serve, name=f"worker {name}", daemon=True)
+        self._threads = [*(known for known in self._threads if known.is_alive()), thread]
+        thread.start()
+
+    def await_ends(self) -> None:
+        """Wait for the workers that have been told to end."""
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+
+
+def executor_keys(run: str) -> Keys:
+    """The keys of `run`, in a Python worker: Spark gives its executors their secret as a variable."""
+    return Keys.of_run(os.environ[SPARK_AUTH_SECRET], run)

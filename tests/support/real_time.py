@@ -1,0 +1,116 @@
+"""Workers of real time as processes of their own, without Spark: forked from one that has imported all they need."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing.process import BaseProcess
+
+from streamtopology.jobs.driver.attempt_runner import Executor, PythonWorkerDied
+from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.runner import RealTimeRunner
+from streamtopology.jobs.realtime.secure import Keys
+from streamtopology.jobs.realtime.worker import Post, Worker
+from streamtopology.jobs.spark.worker_daemon import MODULES
+from streamtopology.jobs.worker.cache import WorkerCache
+from support.stages import Flow
+
+RUN = "run-1"
+SECRET = "known to Spark's processes"  # noqa: S105 - of tests
+LOOPBACK = "127.0.0.1:0"
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([*(name for name in MODULES if not name.startswith("pyspark")), __name__])
+
+
+def keys() -> Keys:
+    return Keys.of_run(SECRET, RUN)
+
+
+def work(driver: str, name: str) -> None:
+    """The process of a worker."""
+    with Worker(Post(RUN, driver, name, LOOPBACK), keys(), WorkerCache()) as worker:
+        worker.serve()
+
+
+class Processes:
+    """Implements `Workers`: the executors of a flow, each with a process. `running`: by slot."""
+
+    def __init__(self, flow: Flow, driver: str) -> None:
+        self._flow = flow
+        self._driver = driver
+        self.running: dict[str, BaseProcess] = {}
+
+    def executors(self) -> list[Executor]:
+        return [Executor(str(slot), self._flow.host, f"slot-{slot}") for slot in self._flow.slots]
+
+    def await_executors(self, wanted: Callable[[Executor], bool]) -> list[Executor]:
+        return [executor for executor in self.executors() if wanted(executor)]
+
+    def begin_batch(self, batch: int) -> None:
+        pass
+
+    def rehearsing(self, rehearse: Callable[[Executor], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def start(self, executor: Executor, name: str, ended: Callable[[Exception], None]) -> None:
+        process = _forks.Process(target=work, args=(self._driver, name), daemon=True)
+        process.start()
+        self.running[executor.slot] = process
+
+        def await_end() -> None:
+            process.join()
+            ended(PythonWorkerDied())
+
+        threading.Thread(target=await_end, daemon=True).start()
+
+    def await_ends(self) -> None:
+        for process in self.running.values():
+            process.join(20)
+            assert process.exitcode is not None, "a worker ends when it is told to"
+
+    def kill(self, slot: str, by: signal.Signals = signal.SIGKILL) -> None:
+        pid = self.running[slot].pid
+        assert pid is not None
+        os.kill(pid, by)
+
+
+class Meanwhile(RealTimeRunner):
+    """What the flow wants done in the middle of an attempt is done when its orders are about to be given."""
+
+    def __init__(self, flow: Flow, desk: Desk, workers: Processes) -> None:
+        super().__init__(desk, workers)
+        self._flow = flow
+
+    def run(self, *of_attempt: object, **more: object):  # type: ignore[no-untyped-def]
+        self._flow.do_meanwhile()
+        return super().run(*of_attempt, **more)  # type: ignore[arg-type]
+
+
+class OnProcesses:
+    """Makes the runners of flows; `workers`: of the newest."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.runners: list[RealTimeRunner] = []
+
+    def __call__(self, flow: Flow) -> RealTimeRunner:
+        self.workers = Processes(flow, self.desk.address)
+        self.runners.append(Meanwhile(flow, self.desk, self.workers))
+        return self.runners[-1]
+
+
+@contextmanager
+def on_processes() -> Iterator[OnProcesses]:
+    """Runners for `Flow(runner=...)`, whose workers end with it."""
+    with Desk(keys(), LOOPBACK) as desk:
+        made = OnProcesses(desk)
+        try:
+            yield made
+        finally:
+            for runner in made.runners:
+                runner.close()
