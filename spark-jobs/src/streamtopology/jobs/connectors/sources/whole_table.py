@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +18,6 @@ from streamtopology.jobs.connectors.sources.formats import read_tables
 from streamtopology.jobs.connectors.sources.schema.conform import conform
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.connectors.sources.stored_files import each_of, status_of
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 # Of the declared columns in memory.
 MOST_BYTES = 256 << 20
@@ -85,7 +82,7 @@ def _of_delta(spec: SourceSpec, known: str | None) -> tuple[str, pa.Table] | Non
 def _of_iceberg(spec: SourceSpec, known: str | None) -> tuple[str, pa.Table] | None:
     from streamtopology.jobs.connectors.sources.files.iceberg_table import asked  # loads pyiceberg
 
-    def of(table: Table) -> tuple[str, pa.Table] | None:
+    def of(table: Any) -> tuple[str, pa.Table] | None:
         snapshot, now = table.current_snapshot(), table.metadata
         version = f"{now.table_uuid} {snapshot and snapshot.snapshot_id} {now.current_schema_id}"
         if version == known:
