@@ -320,10 +320,13 @@ def test_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.
     [
         ({"schema": None}, "option lookup.schema is None, and a table that is read again declares its columns"),
         ({"schema": "id BIGNT"}, "unknown type 'BIGNT'"),
-        ({"refresh": "soon"}, "option 'lookup.refresh' is 'soon'; allowed: a duration"),
-        ({"join": "outer"}, "option 'lookup.join' is 'outer'; allowed: left, inner"),
+        ({"refresh": "soon"}, "with.lookup: operator 'o': option 'lookup.refresh' is 'soon'; allowed: a duration"),
+        ({"join": "outer"}, "with.lookup: operator 'o': option lookup.join is 'outer'; allowed: left, inner"),
         ({"format": "parquet"}, "lookup has file and format; give it one of them"),
-        ({"file": "t.orc"}, "allowed: parquet, csv, json"),
+        (
+            {"file": "t.orc"},
+            "with.lookup: operator 'o': lookup file t.orc is of no known kind; allowed: .csv, .json, .parquet, or",
+        ),
         ({"options": {"path": "t"}}, "unknown option lookup.options.path; a parquet file has none"),
         ({"on": ["k", "k"]}, "option lookup.on is ['k', 'k']; allowed: a column, or a list of columns"),
         ({"on": []}, "option lookup.on is []"),
@@ -346,7 +349,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, lookup: dict[str, A
 @pytest.mark.parametrize(
     ("lookup", "complaint"),
     [
-        ({"format": "orc"}, "option 'lookup.format' is 'orc'; allowed: parquet, csv, json, delta, iceberg"),
+        ({"format": "orc"}, "option lookup.format is 'orc'; allowed: csv, json, parquet, delta, iceberg"),
         ({"format": "delta", "options": {"version": "1"}}, "unknown option lookup.options.version; a delta table has path"),
         ({"format": "delta"}, "option lookup.options.path is missing; name the place of the table"),
         ({"format": "iceberg", "options": {"catalog.type": "sql"}}, "option lookup.options.table is missing"),

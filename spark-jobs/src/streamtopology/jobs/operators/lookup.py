@@ -16,8 +16,8 @@ from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
 from streamtopology.jobs.connectors.sources.whole_table import newest
 from streamtopology.jobs.operators.key_join import KeyJoin, meeting_type
 from streamtopology.jobs.operators.lookup_file import number_texts, read_lookup
-from streamtopology.jobs.operators.lookup_table import TABLE_OPTIONS, LookupTable
-from streamtopology.jobs.operators.options import OptionError, one_of, require_column
+from streamtopology.jobs.operators.lookup_table import TABLE_OPTIONS, LookupTable, chosen
+from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.topology import did_you_mean
 
 _ALLOWED = tuple(sorted(("columns", "file", "join", "key", "on", "options", "schema", *TABLE_OPTIONS)))
@@ -86,7 +86,7 @@ class Lookup:
                 "another in lookup.key",
                 about="lookup",
             )
-        join = one_of(options["join"], ("left", "inner"), "lookup.join") if "join" in options else ""
+        join = chosen(options, "join", ("left", "inner")) if "join" in options else ""
         types = tuple(table.schema.field(name).type for name in key)
         return Lookup(table, on, key, columns, place, join, again, types).checked()
 

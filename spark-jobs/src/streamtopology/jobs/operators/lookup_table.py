@@ -14,11 +14,12 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceError, Sour
 from streamtopology.jobs.connectors.sources.iceberg_catalog import CATALOG
 from streamtopology.jobs.connectors.sources.path_patterns import from_folder, literal, plain
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
-from streamtopology.jobs.operators.options import OptionError, one_of, seconds_of
+from streamtopology.jobs.operators.options import OptionError, seconds_of
 from streamtopology.topology import Source, did_you_mean
 
 TABLE_OPTIONS = ("format", "refresh")
-_FORMATS = ("parquet", "csv", "json", "delta", "iceberg")
+_FILES = ("csv", "json", "parquet")
+_FORMATS = (*_FILES, "delta", "iceberg")
 _PLACES = {"delta": ("path",), "iceberg": ("table",)}
 _PLACES_OF_FILES = ("path", "pathGlobFilter", "recursiveFileLookup", "basePath")
 _EVERY = "1m"
@@ -45,11 +46,14 @@ class LookupTable:
         given = options.get("options")
         if "file" in options:
             file = str(options["file"])
-            format_ = one_of(Path(file).suffix.removeprefix("."), _FORMATS[:3], "suffix of lookup.file")
+            format_ = Path(file).suffix.removeprefix(".")
+            if format_ not in _FILES:
+                known = ", ".join(f".{kind}" for kind in _FILES)
+                raise OptionError(f"lookup file {file} is of no known kind; allowed: {known}, or lookup.format", about="lookup")
             texts = texts_of(given, format_options(format_), format_)
             texts["path"] = literal(str((base_dir / file).absolute()))
         else:
-            format_ = one_of(options["format"], _FORMATS, "lookup.format")
+            format_ = chosen(options, "format", _FORMATS)
             places = _PLACES.get(format_, _PLACES_OF_FILES)
             texts = texts_of(given, places if format_ in _PLACES else (*places, *format_options(format_)), format_)
             if places[0] not in texts:
@@ -66,7 +70,7 @@ class LookupTable:
         try:
             every = seconds_of(options.get("refresh", _EVERY), "lookup.refresh")
             return LookupTable(source, every, declared_schema(SourceSpec.of(source)))
-        except SourceError as error:
+        except (SourceError, OptionError) as error:
             raise OptionError(str(error), about="lookup") from error
 
     @property
@@ -79,6 +83,13 @@ class LookupTable:
         """Letters that say what is read, and as which columns."""
         what = (self.source.format, self.source.schema, sorted(self.source.options.items()))
         return hashlib.blake2b(repr(what).encode(), digest_size=8).hexdigest()
+
+
+def chosen(options: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> str:
+    """The value of an option of a lookup, which must be one of `allowed`. Raises OptionError."""
+    if (value := options[name]) not in allowed:
+        raise OptionError(f"option lookup.{name} is {value!r}; allowed: {', '.join(allowed)}", about="lookup")
+    return str(value)
 
 
 def texts_of(given: Any, known: tuple[str, ...], kind: str) -> dict[str, str]:
