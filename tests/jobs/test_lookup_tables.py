@@ -32,6 +32,9 @@ from streamtopology.topology import ManifestError, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from support.s3 import S3Server  # the plugin is imported by pytest, which then explains its assertions
+
+pytest_plugins = ("support.s3",)
 
 Rows = list[tuple[Any, ...]]
 TABLE = "id BIGINT, name STRING"
@@ -220,6 +223,22 @@ def test_copy_of_a_checkpoint_has_its_tables(tmp_path: Path) -> None:
     copied = Flow(tmp_path, of_file(), checkpoint=str(tmp_path / "copy"))
     assert batch(copied, 1) == [(1, "a")]
     assert "t.parquet does not exist" in copied.reported[-1]
+
+
+@apart
+def test_table_and_checkpoint_may_be_in_a_bucket(tmp_path: Path, s3_server: S3Server) -> None:
+    place = open_store(s3_server.uri())
+    flow = Flow(
+        tmp_path, looking_up(format="json", options={"path": f"{place.uri}/t"}), checkpoint=f"{s3_server.uri()}/checkpoint"
+    )
+    place.create("t/a.json", b'{"id": 1, "name": "a"}')
+    assert batch(flow, 1, 2) == [(1, "a"), (2, None)]
+    place.delete("t/a.json")
+    place.create("t/a.json", b'{"id": 1, "name": "b"}')  # as large, and within the same second
+    assert batch(flow, 1) == [(1, "b")]
+    place.delete("t/a.json")
+    assert batch(flow, 1) == [(1, "b")]
+    assert "has no file" in flow.reported[0]
 
 
 # --- tables that cannot be read ---
