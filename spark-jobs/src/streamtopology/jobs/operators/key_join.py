@@ -26,8 +26,8 @@ def meeting_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 class KeyJoin:
     """The rows of a table by their key. Rows that have NULL in it are in no group: NULL matches nothing.
 
-    types: of the key's columns, in which keys are compared. order: int64[m], the rows of the table by group; starts and counts:
-    int64[groups], where a group begins in it, and its rows.
+    types: of the key's columns, in which keys are compared. order: int64[m], the rows of the table by group, and -1 at its end.
+    starts and counts: int64[groups + 1], where a group begins there, and its rows; the last one is that of no match.
     """
 
     types: tuple[pa.DataType, ...]
@@ -35,6 +35,7 @@ class KeyJoin:
     order: np.ndarray
     starts: np.ndarray
     counts: np.ndarray
+    has_no_key_twice: bool
 
     @staticmethod
     def of(columns: Sequence[pa.Array], types: tuple[pa.DataType, ...]) -> KeyJoin:
@@ -44,28 +45,28 @@ class KeyJoin:
         index = KeyIndex(keys.types)
         groups, _, _ = index.upsert(keys, 0)
         counts = np.bincount(groups, minlength=index.taken)
-        return KeyJoin(types, index, whole[np.argsort(groups, kind="stable")], np.cumsum(counts) - counts, counts)
+        order = np.append(whole[np.argsort(groups, kind="stable")], -1)
+        starts = np.append(np.cumsum(counts) - counts, len(order) - 1)
+        return KeyJoin(types, index, order, starts, np.append(counts, 0), len(counts) == len(whole))
 
     def is_unique(self, rows: int) -> bool:
         """True if each of the table's `rows` has a key of its own."""
-        return len(self.order) == len(self.counts) == rows
+        return self.has_no_key_twice and len(self.order) - 1 == rows
 
-    def pairs(self, columns: Sequence[pa.Array], keeps_all: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The tuples that the columns are the keys of, and the table's row for each (int64[p] both), in the tuples' order.
+    def pairs(self, columns: Sequence[pa.Array], keeps_all: bool) -> tuple[np.ndarray | None, np.ndarray]:
+        """The tuples that the columns are the keys of, in their order, and the table's row for each (int64[p] both).
 
-        keeps_all: a tuple without a match is there once, with the row -1.
+        None: each tuple once. keeps_all: a tuple without a match is there once, with the row -1.
         """
-        groups = self.index.find(_keys(columns, self.types))
-        is_found = (groups >= 0) & _without_null(columns)
-        matches = np.zeros(len(groups), dtype=np.int64)
-        matches[is_found] = self.counts[groups[is_found]]
-        copies = np.maximum(matches, 1) if keeps_all else matches
+        groups = self.index.find(_keys(columns, self.types))  # -1, the last one, without a match
+        if keeps_all and self.has_no_key_twice:
+            return None, self.order[self.starts[groups]]
+        copies = self.counts[groups]
+        if keeps_all:
+            copies = np.maximum(copies, 1)
         tuples = np.repeat(np.arange(len(groups)), copies)
         places = np.arange(len(tuples)) - np.repeat(np.cumsum(copies) - copies, copies)
-        rows = np.full(len(tuples), -1, dtype=np.int64)
-        have = is_found[tuples]
-        rows[have] = self.order[self.starts[groups[tuples[have]]] + places[have]]
-        return tuples, rows
+        return tuples, self.order[self.starts[groups[tuples]] + places]
 
 
 def _keys(columns: Sequence[pa.Array], types: Sequence[pa.DataType]) -> KeyColumns:

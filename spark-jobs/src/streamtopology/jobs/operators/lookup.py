@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
@@ -158,9 +157,10 @@ class Lookup:
         """`batch` with the columns of the rows that match."""
         on = [batch.column(batch.schema.get_field_index(name)) for name in self.on]
         tuples, rows = self._index.pairs(on, keeps_all=self.join_type != "inner")
-        places = pa.array(rows, mask=rows < 0)
+        missing = rows < 0
+        places = pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
         added = [values.take(places) for values in self._added]
-        if len(tuples) != batch.num_rows or not np.array_equal(tuples, np.arange(batch.num_rows)):
+        if tuples is not None:
             batch = batch.take(pa.array(tuples))
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
