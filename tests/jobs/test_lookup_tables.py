@@ -164,13 +164,17 @@ def test_batch_that_was_rolled_back_sees_what_it_saw(tmp_path: Path) -> None:
     assert batch(flow, 1) == [(1, "d")]
 
 
-def test_other_options_are_no_repetition(tmp_path: Path) -> None:
+def test_other_options_are_another_table(tmp_path: Path) -> None:
+    """Whose rows the batch before had, or an attempt at the same batch."""
     write(tmp_path, pa.table({"id": [1], "name": ["a"], "more": [7]}))
-    flow = Flow(tmp_path, of_file())
+    assert batch(Flow(tmp_path, of_file()), 1) == [(1, "a")]
+    with pytest.raises(TopologyFailed, match="column 'more' holds int64 but is declared string"):
+        batch(Flow(tmp_path, of_file(schema="id BIGINT, more STRING, name STRING", columns=["name"])), 1)
+    flow = Flow(tmp_path, of_file(schema="name STRING, id BIGINT"))
     assert batch(flow, 1) == [(1, "a")]
+    flow.checkpoint.forget_commit(1)
     flow.checkpoint.forget_commit(0)
-    flow = Flow(tmp_path, of_file(schema="id BIGINT, more BIGINT", columns=["more"]))
-    assert batch(flow, 1) == [(1, 7)]
+    assert batch(Flow(tmp_path, of_file(schema="id BIGINT, more BIGINT")), 1) == [(1, 7)]
 
 
 @pytest.mark.parametrize(
