@@ -57,6 +57,7 @@ THIRD_PARTY = {
     "jobs.scaffold": "numpy pyarrow yaml",
     "jobs.scripts": "py4j pyarrow pyspark rich",
     "jobs.spark": "numpy py4j pyarrow pyspark",
+    "jobs.realtime": "pyarrow zmq",
     "jobs.state": "numba numpy pyarrow",
     "jobs.view": "matplotlib numpy prometheus_client rich",
     "jobs.worker": "numpy pyarrow",

@@ -9,6 +9,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.faults import kill_executor as kill_executor_of
+from support.processes import threads_of_libraries
 
 from streamtopology.jobs.local.spark_session import create_local_session
 from streamtopology.jobs.local.standalone import LocalCluster
@@ -21,6 +22,15 @@ MEMORY_BYTES = 768 << 20
 SLOTS = [ExecutorSlot(f"large-{i}", "large", 1.0, MEMORY_BYTES) for i in range(3)] + [
     ExecutorSlot("small-0", "small", 1.0, MEMORY_BYTES)
 ]
+
+
+@pytest.fixture(autouse=True)
+def forkable(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests with a bucket leave this process without a library's threads: others of theirs fork it."""
+    before = threads_of_libraries()
+    yield
+    if "s3_server" in request.fixturenames and not before and (threads := threads_of_libraries()):
+        pytest.fail(f"started {', '.join(threads)} in a process that other tests fork: mark the test @apart")
 
 
 @pytest.fixture(scope="session")

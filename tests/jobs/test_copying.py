@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from support.processes import apart
 from support.stages import Flow, counted, counting, counts
 
 from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, LocalStore, SourceEnd
@@ -315,6 +316,7 @@ def test_place_in_the_checkpoint_is_refused_by_the_copy_itself(flow: Flow, tmp_p
         copy_checkpoint(flow.checkpoint, LocalStore(target), "flow")
 
 
+@apart
 def test_snapshot_in_a_bucket_is_made_once_and_can_be_run_on(flow: Flow, tmp_path: Path, s3_server: S3Server) -> None:
     place = s3_server.uri()
     first = run_snapshot(flow, place, tmp_path / "report")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.real_time import OnProcesses, on_processes
+import zmq
+from support.real_time import LOOPBACK, OnProcesses, keys, on_processes
 from support.stages import SLOTS, Flow, counted, counting, counts, random_table
+
+from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
+from streamtopology.jobs.realtime import messages
+from streamtopology.jobs.realtime.desk import PendingOrder, Desk, WorkerSilent
+from streamtopology.jobs.realtime.secure import client, secured
 
 
 @pytest.fixture
@@ -31,14 +39,15 @@ def test_counts_are_right_while_keys_move_and_batches_are_read_ahead(processes: 
     rng = np.random.default_rng(1)
     flow = Flow(tmp_path, counting(), runner=processes)
     flow.warm_up()
-    batches = [keys_of(rng) for _ in range(6)]
+    batches = [keys_of(rng) for _ in range(9)]
     for number, keys in enumerate(batches):
-        if number % 2 == 1:
+        if number % 3 == 1:
             flow.router.reroute({"n": random_table(rng, SLOTS)})
         if number + 1 < len(batches):
             flow.comes_next(s=table(batches[number + 1]))
         flow.batch(**({} if number else {"s": table(keys)}))
     assert counts(flow) == counted(batches)
+    assert processes.runners[0].ahead_used == 3
 
 
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(processes: OnProcesses, tmp_path: Path) -> None:
@@ -48,4 +57,104 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(processes: OnProcesses,
     for number, keys in enumerate(batches):
         flow.batch(s=table(keys))
         processes.workers.kill(f"slot-{number}", signal.SIGKILL)
+    assert counts(flow) == counted(batches)
+
+
+class ByHand:
+    """A desk, and workers of which the test sends each message."""
+
+    def __init__(self, desk: Desk, context: zmq.Context[zmq.Socket[bytes]], threads: ThreadPoolExecutor) -> None:
+        self.desk = desk
+        self._context = context
+        self._threads = threads
+
+    def worker(self, name: str) -> zmq.Socket[bytes]:
+        """A worker that has said hello."""
+        socket = client(self._context, keys(), name)
+        socket.connect(self.desk.address)
+        socket.send_multipart([messages.HELLO, b"tcp://127.0.0.1:1"])
+        self.desk.await_addresses([name], 20)
+        return socket
+
+    def answers_of(self, call: PendingOrder) -> Callable[[], object]:
+        """Wait for `call` in a thread; what is returned waits for its end, or fails the test."""
+        waiting = self._threads.submit(call.answers)
+        return lambda: waiting.result(20)
+
+
+@pytest.fixture
+def by_hand() -> Iterator[ByHand]:
+    with ExitStack() as undo:
+        threads = ThreadPoolExecutor()
+        undo.callback(threads.shutdown, wait=False, cancel_futures=True)
+        desk = undo.enter_context(Desk(keys(), LOOPBACK))
+        yield ByHand(desk, undo.enter_context(secured(keys())), threads)
+
+
+def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:
+    by_hand.worker("a/1")
+    with by_hand.desk.calling(["a/1"]) as call:
+        answers = by_hand.answers_of(call)
+        by_hand.worker("a/1")
+        with pytest.raises(WorkerSilent):
+            answers()
+    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:1"]
+
+
+def test_a_worker_that_ended_before_it_said_hello_ends_the_wait_for_it(by_hand: ByHand) -> None:
+    by_hand.desk.gone("a/1", PythonWorkerDied())
+    with pytest.raises(PythonWorkerDied):
+        by_hand.desk.await_addresses(["a/1"], 20)
+
+
+def test_an_envelope_lost_while_its_sender_reads_ahead_ends_the_attempt(by_hand: ByHand) -> None:
+    worker = by_hand.worker("a/1")
+    with by_hand.desk.calling(["a/1"]) as call:
+        ahead = by_hand.desk.new_number()
+        worker.send_multipart([messages.LOST, messages.numbered(ahead), b"tcp://127.0.0.1:1"])
+        with pytest.raises(ShuffleLost):
+            by_hand.answers_of(call)()
+
+
+def test_a_loss_of_an_older_attempt_does_not_end_the_next(by_hand: ByHand) -> None:
+    worker = by_hand.worker("a/1")
+    old = by_hand.desk.new_number()
+    with by_hand.desk.calling(["a/1"]) as call:
+        for kind in (messages.LOST, messages.FAILED, messages.DONE):
+            worker.send_multipart([kind, messages.numbered(old), b"", b"of an old attempt"])
+        worker.send_multipart([messages.DONE, messages.numbered(call.number), b"new"])
+        assert by_hand.answers_of(call)() == [[b"new"]]
+
+
+def test_a_read_ahead_that_failed_is_not_waited_for(by_hand: ByHand) -> None:
+    worker = by_hand.worker("a/1")
+    ahead = by_hand.desk.new_number()
+    with by_hand.desk.calling(["a/1"]) as call:
+        worker.send_multipart([messages.FAILED, messages.numbered(ahead), b"", b"no such file"])
+        worker.send_multipart([messages.DONE, messages.numbered(call.number)])
+        by_hand.answers_of(call)()
+    assert by_hand.desk.is_void(ahead)
+    with by_hand.desk.calling(["a/1"], ahead) as call, pytest.raises(ShuffleLost):
+        by_hand.answers_of(call)()
+
+
+def test_an_exception_that_the_driver_cannot_load_is_raised_by_its_text(by_hand: ByHand) -> None:
+    worker = by_hand.worker("a/1")
+    for pickled in (b"", b"garbage", b"cno_such_module\nError\n."):
+        with by_hand.desk.calling(["a/1"]) as call:
+            worker.send_multipart([messages.FAILED, messages.numbered(call.number), pickled, b"Traceback: ..."])
+            with pytest.raises(RuntimeError, match=r"Traceback: \.\.\."):
+                by_hand.answers_of(call)()
+
+
+def test_nothing_is_read_ahead_on_a_worker_that_is_gone(processes: OnProcesses, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    flow = Flow(tmp_path, counting(), runner=processes)
+    batches = [keys_of(rng) for _ in range(8)]
+    for number, keys in enumerate(batches):
+        if number == 5:
+            flow.meanwhile.append(lambda: processes.workers.end("slot-0"))
+        if number + 1 < len(batches):
+            flow.comes_next(s=table(batches[number + 1]))
+        flow.batch(**({} if number else {"s": table(keys)}))
     assert counts(flow) == counted(batches)

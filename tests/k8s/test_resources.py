@@ -117,7 +117,7 @@ def test_every_pod_runs_locked_down_and_writes_only_to_its_scratch_folders(workl
 def test_ports_of_services_name_their_protocol_for_a_mesh():
     ports = [*driver.service(OWNER)["spec"]["ports"], *executors.service(OWNER)["spec"]["ports"]]
     assert [(port["name"], port["appProtocol"]) for port in ports] == [
-        ("rpc", "tcp"), ("blocks", "tcp"), ("http", "http"), ("blocks", "tcp"),
+        ("rpc", "tcp"), ("blocks", "tcp"), ("workers", "tcp"), ("http", "http"), ("blocks", "tcp"), ("workers", "tcp"),
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 
 def killed_in(work: Callable[[], object]) -> bool:
@@ -31,6 +32,12 @@ def killed_in(work: Callable[[], object]) -> bool:
         return True
     assert os.WEXITSTATUS(status) == 0, "the work raised; its traceback is above"
     return False
+
+
+def threads_of_libraries() -> list[str]:
+    """Names of threads of this process that a library in Rust has started: a fork of it would wait for them for ever."""
+    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if name.startswith("tokio")]
 
 
 def apart(test: Callable[..., object]) -> Callable[..., None]:

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from streamtopology.jobs.driver.attempt_runner import Executor, PythonWorkerDied
+from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.realtime.desk import Desk
 from streamtopology.jobs.realtime.runner import RealTimeRunner
 from streamtopology.jobs.realtime.secure import Keys
@@ -20,7 +22,7 @@ from streamtopology.jobs.worker.cache import WorkerCache
 from support.stages import Flow
 
 RUN = "run-1"
-SECRET = "known to Spark's processes"  # noqa: S105 - of tests
+SECRET = "known to Spark's processes"
 LOOPBACK = "127.0.0.1:0"
 
 _forks = multiprocessing.get_context("forkserver")
@@ -78,17 +80,26 @@ class Processes:
         assert pid is not None
         os.kill(pid, by)
 
+    def end(self, slot: str) -> None:
+        """Kill a worker, and wait until it is no more."""
+        self.kill(slot)
+        self.running[slot].join(20)
+
 
 class Meanwhile(RealTimeRunner):
-    """What the flow wants done in the middle of an attempt is done when its orders are about to be given."""
+    """What the flow wants done in the middle of an attempt is done when its orders have been given."""
 
     def __init__(self, flow: Flow, desk: Desk, workers: Processes) -> None:
         super().__init__(desk, workers)
         self._flow = flow
+        self.ahead_used = 0
 
-    def run(self, *of_attempt: object, **more: object):  # type: ignore[no-untyped-def]
-        self._flow.do_meanwhile()
-        return super().run(*of_attempt, **more)  # type: ignore[arg-type]
+    def _order(self, number: int, attempt: Attempt, *how: Any) -> None:
+        super()._order(number, attempt, *how)
+        depth, ahead = how[2:4]
+        if depth and not attempt.dry:
+            self.ahead_used += ahead is not None
+            self._flow.do_meanwhile()
 
 
 class OnProcesses:
@@ -96,9 +107,9 @@ class OnProcesses:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.runners: list[RealTimeRunner] = []
+        self.runners: list[Meanwhile] = []
 
-    def __call__(self, flow: Flow) -> RealTimeRunner:
+    def __call__(self, flow: Flow) -> Meanwhile:
         self.workers = Processes(flow, self.desk.address)
         self.runners.append(Meanwhile(flow, self.desk, self.workers))
         return self.runners[-1]

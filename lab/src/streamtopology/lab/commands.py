@@ -262,7 +262,7 @@ def _command(name: str, benchmark: Benchmark) -> click.Command:
         return run_bench(name, json_file, options)
 
     options = [
-        click.Option([f"--{option}"], is_flag=True, help=OPTIONS[option])
+        click.Option([f"--{option.replace('_', '-')}"], is_flag=True, help=OPTIONS[option])
         if default is False
         else click.Option([f"--{option}"], type=POSITIVE, default=default, show_default=True, help=OPTIONS[option])
         for option, default in benchmark.options.items()

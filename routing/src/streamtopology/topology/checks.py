@@ -116,8 +116,8 @@ def _real_time_problems(topology: Topology) -> Iterator[Problem]:
         given = by_spark[0]
         yield Problem(
             "spec.trigger.realTime",
-            f"source {given.name!r} has format {given.format!r}, which Spark reads, and in real time its executors have no room "
-            "for Spark's tasks; leave realTime out, or read files, tables or Kafka",
+            f"source {given.name!r} has format {given.format!r}, which Spark reads, and in real time its executors have no "
+            "room for Spark's tasks; leave realTime out, or read files, tables or Kafka",
         )
 
 

@@ -5,7 +5,7 @@ Seconds of a batch are from its trigger to when it is done: our commit record, t
 (without the commit file that Spark writes after it). Taken twice: with a batch every half second, so that each is alone and
 this is what a row waits; and back to back, where a batch is triggered by the end of the one before it, so that the seconds
 between two commits show how many small batches are possible. The stage by itself, without what Spark does around it, is
-shown beside it.
+shown beside it. `real_time`: our batches run without jobs of Spark.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ PACES = {"one every 0.5 s": 0.5, "back to back": 0.0}
 OURS, BARE, STAGE = "topology", "one pinned stage", "the stage by itself"
 
 
-def run(runs: int = 5) -> dict[str, Any]:
+def run(runs: int = 5, real_time: bool = False) -> dict[str, Any]:
     """p50 and p99 of `BATCHES` - `WARM_UP` batches a run, `runs` times in turns; the topology counts by key and commits."""
     folder = fresh_folder("latency")
     make_keys(folder / "data", "uniform", BATCHES, ROWS_PER_BATCH, KEYS, row_groups=2)
     results: list[dict[str, Any]] = []
-    with cluster_for(_counting("latency", folder, 0.0), folder) as embedded:
+    with cluster_for(_counting("latency", folder, 0.0, real_time), folder) as embedded:
         for pace, interval in PACES.items():
             seconds: dict[str, list[list[float]]] = {OURS: [], BARE: [], STAGE: []}
             periods: dict[str, list[float]] = {OURS: [], BARE: []}
             for number in range(runs):
-                described = _counting(f"latency-{number}-{len(results)}", folder, interval)
+                described = _counting(f"latency-{number}-{len(results)}", folder, interval, real_time)
                 for case, run_case in ((OURS, _run_ours), (BARE, _run_bare)):
                     done = run_case(embedded, described, folder / f"{case}-{described.name}", interval)
                     seconds[case].append(done.seconds(interval))
@@ -61,7 +61,8 @@ def run(runs: int = 5) -> dict[str, Any]:
             results += [row for percent in (50, 99) for row in _figures(pace, percent, seconds)]
             if not interval:
                 results.append(figure(OURS, f"between two commits, {pace}", "s", periods[OURS], {BARE: periods[BARE]}))
-    return {"name": "latency", "machine": machine(rows_per_batch=ROWS_PER_BATCH, batches=BATCHES), "results": results}
+    of = machine(rows_per_batch=ROWS_PER_BATCH, batches=BATCHES, real_time=real_time)
+    return {"name": "latency", "machine": of, "results": results}
 
 
 def _figures(pace: str, percent: int, seconds: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
@@ -71,7 +72,7 @@ def _figures(pace: str, percent: int, seconds: dict[str, list[list[float]]]) -> 
     return [ours, *(figure(case, metric, "s", of[case]) for case in (BARE, STAGE))]
 
 
-def _counting(name: str, folder: Path, interval: float) -> Topology:
+def _counting(name: str, folder: Path, interval: float, real_time: bool) -> Topology:
     operator = {
         "name": "counts",
         "inputs": ["rows"],
@@ -79,7 +80,7 @@ def _counting(name: str, folder: Path, interval: float) -> Topology:
         "parallelism": 2,
         "run": "count",
     }
-    trigger = {"interval": format_duration(interval)}
+    trigger = {"interval": format_duration(interval), "realTime": real_time}
     return topology(name, folder / "data", KEYS_DDL, [operator], TWO_UNLIMITED, trigger=trigger)
 
 

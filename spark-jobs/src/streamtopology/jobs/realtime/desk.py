@@ -31,7 +31,7 @@ class WorkerSilent(AttemptLost):
 
 
 @dataclass
-class Call:
+class PendingOrder:
     """An order that waits for answers. `workers`: their names, by partition."""
 
     number: int
@@ -62,7 +62,8 @@ class Desk:
         self._changed = threading.Condition()
         self._addresses: dict[str, str] = {}
         self._sockets: dict[int, str] = {}
-        self._calls: dict[int, Call] = {}
+        self._ended: dict[str, Exception] = {}
+        self._calls: dict[int, PendingOrder] = {}
         self._outbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._number = 0
@@ -86,16 +87,18 @@ class Desk:
         self._undo.close()
 
     @contextmanager
-    def calling(self, workers: Sequence[str], ahead: int | None = None) -> Iterator[Call]:
+    def calling(self, workers: Sequence[str], ahead: int | None = None) -> Iterator[PendingOrder]:
         """A call under a new number, while entered. What goes wrong with the order `ahead` goes wrong with it, too."""
         number = self.new_number()
-        call = Call(number, tuple(workers))
+        call = PendingOrder(number, tuple(workers))
         numbers = {number} if ahead is None else {ahead, number}
         with self._changed:
             self._calls.update(dict.fromkeys(numbers, call))
             for worker in workers:
                 if worker not in self._addresses:
-                    call.tell(worker, WorkerSilent(worker))
+                    call.tell(worker, self._ended.get(worker, WorkerSilent(worker)))
+            if ahead is not None and ahead <= self._void:
+                call.tell(workers[0], ShuffleLost())
         try:
             yield call
         finally:
@@ -118,10 +121,12 @@ class Desk:
         self._put([worker.encode(), kind, *frames])
 
     def await_addresses(self, workers: Sequence[str], seconds: float) -> list[str]:
-        """Wait until these workers have said where they are; return that. Raises AttemptLost."""
+        """Wait until these workers have said where they are; return that. Raises AttemptLost, or why one of them ended."""
         until = time.monotonic() + seconds
         with self._changed:
             while silent := [worker for worker in workers if worker not in self._addresses]:
+                for worker in self._ended.keys() & set(silent):
+                    raise self._ended[worker]
                 left = until - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     raise WorkerSilent(silent[0])
@@ -130,8 +135,9 @@ class Desk:
     def gone(self, worker: str, loss: Exception) -> None:
         """Note that a worker has ended; calls that need it end with `loss`."""
         with self._changed:
+            self._ended[worker] = loss
             self._addresses.pop(worker, None)
-            self._lost(worker, loss)
+            self._lost(worker, loss, self._number)
 
     # --- the thread ---
 
@@ -152,39 +158,55 @@ class Desk:
                     if frames is None:
                         return
                     self._router.send_multipart(frames, copy=False)
-            if self._router in ready:
-                self._hear(self._router.recv_multipart(copy=False))
-            if self._monitor in ready:
+            frames = self._router.recv_multipart(copy=False) if self._router in ready else None
+            while self._monitor.poll(0):  # first: a new connection may have the socket's number of one that ended
                 self._disconnected(recv_monitor_message(self._monitor)["value"])
+            if frames is not None:
+                self._hear(frames)
 
     def _hear(self, frames: list[zmq.Frame]) -> None:
         worker, kind = frames[0].bytes.decode(), frames[1].bytes
         with self._changed:
             if kind == messages.HELLO:
-                self._addresses[worker] = frames[2].bytes.decode()
-                self._sockets[frames[1].get(zmq.SRCFD)] = worker
-                self._changed.notify_all()
+                self._hello(worker, frames[2].bytes.decode(), frames[1].get(zmq.SRCFD))
                 return
-            call = self._calls.get(messages.number_of(frames[2].bytes))
+            number = messages.number_of(frames[2].bytes)
+            call = self._calls.get(number)
             if kind == messages.LOST:
-                self._void = self._number
-            if call is None:
-                return
-            if kind == messages.DONE:
+                self._lost(worker, ShuffleLost(), number)
+            elif kind == messages.FAILED:
+                self._void = max(self._void, number)
+                if call is not None:
+                    call.tell(worker, _raised(frames[3].bytes, frames[4].bytes.decode()))
+            elif call is not None:
                 call.tell(worker, [frame.buffer for frame in frames[3:]])
-            elif kind == messages.LOST:
-                call.tell(worker, ShuffleLost())
-            else:
-                call.tell(worker, pickle.loads(frames[3].buffer))
+
+    def _hello(self, worker: str, address: str, socket: int) -> None:
+        if worker in self._addresses:  # it has connected again before we saw that its connection had ended
+            self._lost(worker, WorkerSilent(worker), self._number)
+        self._sockets = {known: of for known, of in self._sockets.items() if of != worker} | {socket: worker}
+        self._addresses[worker] = address
+        self._changed.notify_all()
 
     def _disconnected(self, socket: int) -> None:
         with self._changed:
             if worker := self._sockets.pop(socket, None):
                 self._addresses.pop(worker, None)
-                self._lost(worker, WorkerSilent(worker))
+                self._lost(worker, WorkerSilent(worker), self._number)
 
-    def _lost(self, worker: str, loss: Exception) -> None:
-        self._void = self._number
-        for call in self._calls.values():
-            if worker in call.workers:
+    def _lost(self, worker: str, loss: Exception, last: int) -> None:
+        """Orders up to `last` may have lost what `worker` got or sent."""
+        self._void = max(self._void, last)
+        for number, call in self._calls.items():
+            if number <= last and worker in call.workers:
                 call.tell(worker, loss)
+        self._changed.notify_all()
+
+
+def _raised(pickled: bytes, text: str) -> Exception:
+    """The exception of a worker; one that this process cannot load as its `text`."""
+    try:
+        error = pickle.loads(pickled)
+    except Exception:  # noqa: BLE001 - whatever the class of a user's exception does, or is not here
+        error = None
+    return error if isinstance(error, Exception) else RuntimeError(text)

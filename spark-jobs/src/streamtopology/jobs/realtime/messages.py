@@ -8,7 +8,7 @@
 | worker, worker | ENVELOPE | `Address`, blobs |
 | worker, driver | DONE | number of the order, blobs with the reports |
 | worker, driver | LOST | number of the order, text: an envelope may not have arrived |
-| worker, driver | FAILED | number of the order, pickled exception |
+| worker, driver | FAILED | number of the order, pickled exception (empty: it cannot be pickled), its traceback |
 
 Orders are numbered by their driver, one after the other. What bears the number of an order that is over is dropped: an
 answer of a lost attempt, an envelope that came late.

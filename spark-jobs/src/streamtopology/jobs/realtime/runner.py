@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamtopology.jobs.driver.attempt_runner import Executor, ForeignRows
+from streamtopology.jobs.driver.attempt_runner import AttemptLost, Executor, ForeignRows
 from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
@@ -63,6 +63,7 @@ class RealTimeRunner:
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
         self._started = 0
+        self._newest = 0
 
     def executors(self) -> list[Executor]:
         return self._workers.executors()
@@ -88,20 +89,30 @@ class RealTimeRunner:
         assert rows is None, "sources that Spark reads are refused with this trigger"
         names = self._staffed(executors)
         addresses = self._desk.await_addresses(names, HELLO_SECONDS)
-        ahead = None if prefetched is None or self._desk.is_void(prefetched.order) else prefetched
+        ahead = None if prefetched is None or self._is_void(prefetched) else prefetched
         after = None if ahead is None else ahead.order
         with self._desk.calling(names, after) as call:
+            if not attempt.dry:
+                self._newest = call.number
             first = _first_senders(attempt, call.number, ahead)
             self._order(call.number, attempt, names, addresses, depth, after, first)
             return collect(blob for answer in call.answers() for blob in answer)
 
-    def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> Ahead:
-        names = self._staffed(executors)
-        addresses = self._desk.await_addresses(names, HELLO_SECONDS)
-        number = self._desk.new_number()
+    def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> Ahead | None:
+        number = self._desk.new_number()  # before we look who is there: who goes later makes this order void
+        with self._lock:
+            names = [self._names.get(executor.id, "") for executor in executors]
+        try:
+            addresses = self._desk.await_addresses(names, 0.0)
+        except AttemptLost:
+            return None  # the attempt that runs is lost, too; the next one reads for itself
         readers = attempt.reading_partitions
         self._order(number, attempt, names, addresses, 0, None, (), readers)
         return Ahead(number, readers)
+
+    def _is_void(self, ahead: Ahead) -> bool:
+        """True if workers may lack what was sent ahead. They drop that, too, when an order comes that is numbered later."""
+        return ahead.order < self._newest or self._desk.is_void(ahead.order)
 
     def close(self) -> None:
         """End all workers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import pickle
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -50,7 +51,7 @@ class Post:
     listens: str
 
 
-class Superseded(Exception):
+class _Superseded(Exception):
     """The order that waits for envelopes is over: a newer one has come, or the end."""
 
 
@@ -108,10 +109,10 @@ class Worker:
                 return
             self._forget(order)
             blobs = self._run(order)
-        except Superseded:
+        except _Superseded:
             return
         except Exception as error:  # noqa: BLE001 - the driver raises it again
-            self._answer(messages.FAILED, order, [_portable(error)])
+            self._answer(messages.FAILED, order, [_pickled(error), traceback.format_exc().encode()])
         else:
             self._answer(messages.DONE, order, blobs)
         self._done += 1
@@ -139,10 +140,10 @@ class Worker:
         return AttemptContext(order.attempt, order.partition, self._cache)
 
     def _await(self, awaited: Sequence[Address]) -> Iterator[bytes | memoryview]:
-        """Return the blobs of these envelopes, in their order. Raises Superseded."""
+        """Return the blobs of these envelopes, in their order. Raises _Superseded."""
         while not all(address in self._arrived for address in awaited):
             if any(order is None or order.depth for order in self._orders):
-                raise Superseded
+                raise _Superseded
             if self._orders:  # what runs ahead may run while others are awaited
                 ahead, running = self._next(), self._order
                 assert ahead is not None
@@ -245,12 +246,12 @@ def _waiting(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
             return
 
 
-def _portable(error: Exception) -> bytes:
-    """`error` as bytes; one that cannot be pickled as its text."""
+def _pickled(error: Exception) -> bytes:
+    """`error` as bytes; nothing if it cannot be pickled."""
     try:
         return pickle.dumps(error)
     except Exception:  # noqa: BLE001 - whatever a user's exception holds
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return b""
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:

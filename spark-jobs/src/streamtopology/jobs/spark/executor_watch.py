@@ -165,12 +165,14 @@ class ExecutorWatch:
     def resident(self, executor: ExecutorRef) -> Iterator[None]:
         """As `guard` of one executor, for a task that does not end before its executor does."""
         own = frozenset({executor.executor_id})
-        self._keep_alive.residents |= own
+        with self._changed:
+            self._keep_alive.residents |= own
         try:
             with self.guard([executor]):
                 yield
         finally:
-            self._keep_alive.residents -= own
+            with self._changed:
+                self._keep_alive.residents -= own
 
     @contextmanager
     def guard(self, executors: Sequence[ExecutorRef], tag: str | None = None) -> Iterator[str]:

@@ -7,6 +7,7 @@ nothing else runs there: no ping keeps the worker alive, and no source is read b
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from pyspark import InheritableThread
@@ -62,8 +63,9 @@ class ResidentWorkers(SparkExecutors):
 
     def await_ends(self) -> None:
         """Wait for the workers that have been told to end."""
+        until = time.monotonic() + _END_SECONDS
         for thread in self._threads:
-            thread.join(_END_SECONDS)
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def executor_keys(run: str) -> Keys:
