@@ -17,7 +17,7 @@ from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import PendingOrder, Desk, WorkerSilent
+from streamtopology.jobs.realtime.desk import Desk, PendingOrder, WorkerSilent
 from streamtopology.jobs.realtime.secure import client, secured
 
 

@@ -66,7 +66,8 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
 
 
 @pytest.mark.parametrize(
-    ("slot", "policy", "real_time"), [("large-1", "mixed", False), ("small-0", "partial-key", False), ("large-1", "mixed", True)]
+    ("slot", "policy", "real_time"),
+    [("large-1", "mixed", False), ("small-0", "partial-key", False), ("large-1", "mixed", True)],
 )
 def test_an_executor_killed_in_a_batch_costs_one_attempt(
     runner: Runner, gate: Gate, slot: str, policy: str, real_time: bool
