@@ -92,13 +92,12 @@ def by_hand() -> Iterator[ByHand]:
 
 
 def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:
-    by_hand.worker("a/1")
+    worker = by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:
-        answers = by_hand.answers_of(call)
-        by_hand.worker("a/1")
+        worker.send_multipart([messages.HELLO, b"tcp://127.0.0.1:2"])
         with pytest.raises(WorkerSilent):
-            answers()
-    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:1"]
+            by_hand.answers_of(call)()
+    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:2"]
 
 
 def test_a_worker_that_ended_before_it_said_hello_ends_the_wait_for_it(by_hand: ByHand) -> None:
