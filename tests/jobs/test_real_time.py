@@ -17,7 +17,7 @@ from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import Desk, PendingOrder, WorkerSilent
+from streamtopology.jobs.realtime.desk import Call, Desk, WorkerSilent
 from streamtopology.jobs.realtime.secure import client, secured
 
 
@@ -76,7 +76,7 @@ class ByHand:
         self.desk.await_addresses([name], 20)
         return socket
 
-    def answers_of(self, call: PendingOrder) -> Callable[[], object]:
+    def answers_of(self, call: Call) -> Callable[[], object]:
         """Wait for `call` in a thread; what is returned waits for its end, or fails the test."""
         waiting = self._threads.submit(call.answers)
         return lambda: waiting.result(20)
@@ -92,14 +92,12 @@ def by_hand() -> Iterator[ByHand]:
 
 
 def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:
-    by_hand.worker("a/1")
+    worker = by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:
-        answers = by_hand.answers_of(call)
-        again = by_hand.worker("a/1")
+        worker.send_multipart([messages.HELLO, b"tcp://127.0.0.1:2"])
         with pytest.raises(WorkerSilent):
-            answers()
-    assert not again.closed
-    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:1"]
+            by_hand.answers_of(call)()
+    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:2"]
 
 
 def test_a_worker_that_ended_before_it_said_hello_ends_the_wait_for_it(by_hand: ByHand) -> None:
