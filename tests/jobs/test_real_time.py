@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zmq
-from support.real_time import LOOPBACK, OnProcesses, keys, on_processes
+from support.real_time import LOOPBACK, OnProcesses, on_processes, run_keys
 from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
@@ -70,7 +70,7 @@ class ByHand:
 
     def worker(self, name: str) -> zmq.Socket[bytes]:
         """A worker that has said hello."""
-        socket = client(self._context, keys(), name)
+        socket = client(self._context, run_keys(), name)
         socket.connect(self.desk.address)
         socket.send_multipart([messages.HELLO, b"tcp://127.0.0.1:1"])
         self.desk.await_addresses([name], 20)
@@ -87,8 +87,8 @@ def by_hand() -> Iterator[ByHand]:
     with ExitStack() as undo:
         threads = ThreadPoolExecutor()
         undo.callback(threads.shutdown, wait=False, cancel_futures=True)
-        desk = undo.enter_context(Desk(keys(), LOOPBACK))
-        yield ByHand(desk, undo.enter_context(secured(keys())), threads)
+        desk = undo.enter_context(Desk(run_keys(), LOOPBACK))
+        yield ByHand(desk, undo.enter_context(secured(run_keys())), threads)
 
 
 def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:
