@@ -17,7 +17,7 @@ from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import Call, Desk, WorkerSilent
+from streamtopology.jobs.realtime.desk import Desk, PendingOrder, WorkerSilent
 from streamtopology.jobs.realtime.secure import client, secured
 
 
@@ -76,7 +76,7 @@ class ByHand:
         self.desk.await_addresses([name], 20)
         return socket
 
-    def answers_of(self, call: Call) -> Callable[[], object]:
+    def answers_of(self, call: PendingOrder) -> Callable[[], object]:
         """Wait for `call` in a thread; what is returned waits for its end, or fails the test."""
         waiting = self._threads.submit(call.answers)
         return lambda: waiting.result(20)
