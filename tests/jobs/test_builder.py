@@ -448,6 +448,10 @@ def test_a_lookups_file_is_found_from_any_folder(tmp_path: Path) -> None:
     rows.enrich("named", lookup={"file": "names.csv", "on": "value", "key": "id"})
     written: Any = read_yaml(topology._write(tmp_path / "work"))
     assert written["spec"]["operators"][0]["with"]["lookup"]["file"] == f"{tmp_path}/names.csv"
+    files = {"format": "csv", "options": {"path": "names*.csv"}, "on": "value", "key": "id", "schema": "id BIGINT, name STRING"}
+    rows.enrich("again", lookup=files)
+    written = read_yaml(topology._write(tmp_path / "work"))
+    assert written["spec"]["operators"][1]["with"]["lookup"]["options"]["path"] == f"{tmp_path}/names*.csv"
 
 
 def test_the_page_shows_the_word_count() -> None:

@@ -241,7 +241,7 @@ def test_parquet_file_with_a_name_twice_is_refused(tmp_path: Path) -> None:
 
 def test_option_on_is_known_as_kubernetes_sends_it(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k,v\n1,2\n")
-    assert Lookup.from_options({"file": "a.csv", "true": "k"}, tmp_path).on == "k"
+    assert Lookup.from_options({"file": "a.csv", "true": "k"}, tmp_path).on == ("k",)
     with pytest.raises(OptionError, match=r"option lookup\.on is missing"):
         Lookup.from_options({"file": "a.csv"}, tmp_path)
 

@@ -473,7 +473,7 @@ def test_the_operators_of_the_documentation_work(capsys):
         ("map", {"select": "k"}, "a list of SQL expressions"),
         ("enrich", {}, "add, lookup, cost"),
         ("enrich", {"cost": "s"}, "microseconds as a number"),
-        ("enrich", {"lookup": {"file": "x.csv"}}, "lookup.on is missing; allowed: columns, file, key, on, options, schema"),
+        ("enrich", {"lookup": {"file": "x.csv"}}, "lookup.on is missing; allowed: columns, file, format, join, key, on"),
         ("enrich", {"lookup": {"file": "x.doc", "on": "s"}}, "allowed: .csv, .json, .parquet"),
         ("enrich", {"lookup": {"file": "nosuch.csv", "on": "s"}}, "cannot be read"),
     ],

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zmq
-from support.real_time import LOOPBACK, OnProcesses, keys, on_processes
+from support.real_time import LOOPBACK, OnProcesses, on_processes, run_keys
 from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import PendingOrder, Desk, WorkerSilent
+from streamtopology.jobs.realtime.desk import Desk, PendingOrder, WorkerSilent
 from streamtopology.jobs.realtime.secure import client, secured
 
 
@@ -70,7 +70,7 @@ class ByHand:
 
     def worker(self, name: str) -> zmq.Socket[bytes]:
         """A worker that has said hello."""
-        socket = client(self._context, keys(), name)
+        socket = client(self._context, run_keys(), name)
         socket.connect(self.desk.address)
         socket.send_multipart([messages.HELLO, b"tcp://127.0.0.1:1"])
         self.desk.await_addresses([name], 20)
@@ -87,18 +87,17 @@ def by_hand() -> Iterator[ByHand]:
     with ExitStack() as undo:
         threads = ThreadPoolExecutor()
         undo.callback(threads.shutdown, wait=False, cancel_futures=True)
-        desk = undo.enter_context(Desk(keys(), LOOPBACK))
-        yield ByHand(desk, undo.enter_context(secured(keys())), threads)
+        desk = undo.enter_context(Desk(run_keys(), LOOPBACK))
+        yield ByHand(desk, undo.enter_context(secured(run_keys())), threads)
 
 
 def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:
-    by_hand.worker("a/1")
+    worker = by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:
-        answers = by_hand.answers_of(call)
-        by_hand.worker("a/1")
+        worker.send_multipart([messages.HELLO, b"tcp://127.0.0.1:2"])
         with pytest.raises(WorkerSilent):
-            answers()
-    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:1"]
+            by_hand.answers_of(call)()
+    assert by_hand.desk.await_addresses(["a/1"], 0) == ["tcp://127.0.0.1:2"]
 
 
 def test_a_worker_that_ended_before_it_said_hello_ends_the_wait_for_it(by_hand: ByHand) -> None:

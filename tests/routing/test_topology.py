@@ -57,6 +57,14 @@ def test_a_manifest_becomes_typed_values() -> None:
     assert (topology.checkpoint, topology.on_bad_tuple, topology.replicas) == ("build/checkpoint", "fail", 4)
 
 
+def test_real_time_is_refused_where_spark_reads_a_source() -> None:
+    in_real_time = ("spec.trigger", {"interval": "1s", "realTime": True})
+    assert parse(changed(in_real_time)).trigger == Trigger(1.0, real_time=True)
+    by_spark = ("spec.sources[0]", {"name": "rides", "format": "rate", "schema": VALID["spec"]["sources"][0]["schema"]})
+    found = problems_of(changed(in_real_time, by_spark))
+    assert [problem.path for problem in found if "which Spark reads" in str(problem)] == ["spec.trigger.realTime"]
+
+
 def test_a_topology_finds_its_parts_by_name() -> None:
     topology = parse(VALID)
     assert topology.sources_of("per-city") == topology.sources

@@ -24,7 +24,8 @@ pytest_plugins = ("support.topologies",)
 pytestmark = [pytest.mark.smoke, pytest.mark.timeout(300)]
 
 
-def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner) -> None:
+@pytest.mark.parametrize("real_time", [False, True])
+def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runner: Runner, real_time: bool) -> None:
     feed = Feed(runner.folder / "rows", 12_000)
     given = manifest(
         "rerouted",
@@ -34,7 +35,7 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
             counting("second", of="first", **{"with": {"costPerTuple": "20us"}}),
         ],
         [memory_sink("rerouted", "second")],
-        trigger={},
+        trigger={"realTime": real_time},
         rebalance={"interval": "1s", "tolerance": 0.02},
     )
     with runner.running(given) as running:
@@ -64,10 +65,21 @@ def test_a_rerouted_run_equals_a_group_by_and_keys_are_where_the_table_says(runn
     assert f"count: {feed.expected[1]}" in reported
 
 
-@pytest.mark.parametrize(("slot", "policy"), [("large-1", "mixed"), ("small-0", "partial-key")])
-def test_an_executor_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, slot: str, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("slot", "policy", "real_time"),
+    [("large-1", "mixed", False), ("small-0", "partial-key", False), ("large-1", "mixed", True)],
+)
+def test_an_executor_killed_in_a_batch_costs_one_attempt(
+    runner: Runner, gate: Gate, slot: str, policy: str, real_time: bool
+) -> None:
     expected = write_all(runner.folder / "rows")
-    given = manifest("orphaned", [files(runner.folder / "rows")], [gated(gate, policy)], [memory_sink("orphaned", "counts")])
+    given = manifest(
+        "orphaned",
+        [files(runner.folder / "rows")],
+        [gated(gate, policy)],
+        [memory_sink("orphaned", "counts")],
+        trigger={"availableNow": True, "realTime": real_time},
+    )
     with runner.running(given) as running:
         running.wait_until(lambda: gate.waiting() == 3)
         kill_executor(runner.embedded.cluster, slot)

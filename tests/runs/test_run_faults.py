@@ -42,9 +42,16 @@ class Picky(Count):
 """
 
 
-def test_a_python_worker_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate) -> None:
+@pytest.mark.parametrize("real_time", [False, True])
+def test_a_python_worker_killed_in_a_batch_costs_one_attempt(runner: Runner, gate: Gate, real_time: bool) -> None:
     expected = write_all(runner.folder / "rows")
-    given = manifest("beheaded", [files(runner.folder / "rows")], [gated(gate)], [memory_sink("beheaded", "counts")])
+    given = manifest(
+        "beheaded",
+        [files(runner.folder / "rows")],
+        [gated(gate)],
+        [memory_sink("beheaded", "counts")],
+        trigger={"availableNow": True, "realTime": real_time},
+    )
     with runner.running(given) as running:
         running.wait_until(lambda: gate.waiting() == 3)
         assert kill_python(runner.embedded.cluster, "large-1") >= 2
@@ -70,10 +77,12 @@ def driver_jvm(driver: int) -> int:
     return next(child for child in found if "pyspark-shell" in Path(f"/proc/{child}/cmdline").read_text())
 
 
-def test_driver_killed_in_a_batch_leaves_nothing_and_is_resumed(runner: Runner, gate: Gate) -> None:
+@pytest.mark.parametrize("real_time", [False, True])
+def test_driver_killed_in_a_batch_leaves_nothing_and_is_resumed(runner: Runner, gate: Gate, real_time: bool) -> None:
     expected = write_all(runner.folder / "rows")
     results = runner.folder / "results"
-    given = manifest("left-alone", [files(runner.folder / "rows")], [gated(gate)], [folder_sink(results)])
+    trigger = {"availableNow": True, "realTime": real_time}
+    given = manifest("left-alone", [files(runner.folder / "rows")], [gated(gate)], [folder_sink(results)], trigger=trigger)
     with in_a_batch(runner, given, gate):
         pass
     while [path for path in (runner.folder / "cluster").iterdir() if path.is_dir()]:

@@ -439,10 +439,28 @@ started("frames", timed.dropDuplicates(["user", "page"]).groupBy("user").applyIn
 """
 
 
+STATIC = """
+names = [(n if n % 7 else None, f"u{n % 9}") for n in range(90)] + [(n, "twice") for n in range(30)]
+spark.createDataFrame(names, "user bigint, name string").write.mode("overwrite").parquet(f"{sys.argv[1]}-names")
+names = spark.read.parquet(f"{sys.argv[1]}-names")
+started("inner", events().join(names, "user").groupBy("name").agg(F.count("*"), F.sum("ms")), "update")
+named = events().join(F.broadcast(names), "user", "left").withWatermark("at", "10 seconds")
+started("left", named.groupBy(F.window("at", "20 seconds"), "name").count(), "append")
+started("above", events().groupBy("user").count().join(names, "user", "left").withColumnRenamed("name", "who"), "update")
+started("whole", events().join(names.where("name <> 'twice'"), "user").groupBy("name").count(), "complete")
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "names"),
-    [(AGGREGATES, NAMES), (JOINS, PAIRS), (INITIAL, ("resumed", "frames")), (ONCE, ("sessions", "odd", "frames", "named"))],
-    ids=["aggregates", "joins", "initial", "once"],
+    [
+        (AGGREGATES, NAMES),
+        (JOINS, PAIRS),
+        (INITIAL, ("resumed", "frames")),
+        (ONCE, ("sessions", "odd", "frames", "named")),
+        (STATIC, ("inner", "left", "above", "whole")),
+    ],
+    ids=["aggregates", "joins", "initial", "once", "static"],
 )
 def test_queries_of_a_script_equal_sparks_batch_by_batch(script: str, names: Sequence[str], job: Job) -> None:
     job.write(STARTED + script)

@@ -29,13 +29,13 @@ _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload([*(name for name in MODULES if not name.startswith("pyspark")), __name__])
 
 
-def keys() -> Keys:
+def run_keys() -> Keys:
     return Keys.of_run(SECRET, RUN)
 
 
 def work(driver: str, name: str) -> None:
     """The process of a worker."""
-    with Worker(Post(RUN, driver, name, LOOPBACK), keys(), WorkerCache()) as worker:
+    with Worker(Post(RUN, driver, name, LOOPBACK), run_keys(), WorkerCache()) as worker:
         worker.serve()
 
 
@@ -118,7 +118,7 @@ class OnProcesses:
 @contextmanager
 def on_processes() -> Iterator[OnProcesses]:
     """Runners for `Flow(runner=...)`, whose workers end with it."""
-    with Desk(keys(), LOOPBACK) as desk:
+    with Desk(run_keys(), LOOPBACK) as desk:
         made = OnProcesses(desk)
         try:
             yield made

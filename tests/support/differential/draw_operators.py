@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +118,7 @@ def _enrich(drawing: Drawing, name: str, streams: Sequence[Stream]) -> Drawn:
     if able and drawing.chance(0.5):
         on = drawing.some(able)
         options["lookup"] = {"file": _lookup_file(drawing, name, on.kind), "on": on.name, "key": f"{name}_id"}
+        options["lookup"] |= _joined(drawing, name, on.kind)
         made.append(Column(f"{name}_found", STRING))
     if "lookup" not in options or drawing.chance(0.5):
         sql, kind = drawing.expression(drawing.some(stream.columns))
@@ -136,6 +138,20 @@ def _lookup_file(drawing: Drawing, name: str, kind: Kind) -> str:
         {f"{name}_id": pa.array(ids, pa.int8() if narrow else kind.arrow), f"{name}_found": found}
     )
     return f"{name}.parquet"
+
+
+def _joined(drawing: Drawing, name: str, kind: Kind) -> Spec:
+    """Of half of the lookups: what makes them joins with a table that is looked at again, and has some keys twice, or none."""
+    aside = Random()  # the draws of former versions stay those of this one
+    aside.setstate(drawing.random.getstate())
+    if aside.random() < 0.5:
+        return {}
+    table = drawing.files[f"{name}.parquet"]
+    nameless = pa.table({f"{name}_id": pa.nulls(1, table.schema.field(0).type), f"{name}_found": ["none"]})
+    drawing.files[f"{name}.parquet"] = pa.concat_tables([table, table.slice(aside.randrange(len(table))), nameless])
+    ddl = "TINYINT" if table.schema.field(0).type == pa.int8() else kind.ddl
+    how = {"join": aside.choice(("left", "inner")), "refresh": aside.choice(("0s", "1h"))}
+    return {**how, "schema": f"{name}_id {ddl}, {name}_found STRING"}
 
 
 def _stateless(

@@ -138,7 +138,8 @@ def _enriched(inputs: list[Input], options: Spec) -> str:
     if lookup is None:
         return _each_row(inputs, f"*{added}")
     file, on, key = quoted(lookup["file"]), quoted(lookup["on"]), quoted(lookup["key"])
+    how = lookup.get("join", "left")
     joined = [
-        f"SELECT i.*, f.* EXCLUDE {key} FROM {quoted(item.table)} i LEFT JOIN {file} f ON i.{on} = f.{key}" for item in inputs
+        f"SELECT i.*, f.* EXCLUDE {key} FROM {quoted(item.table)} i {how} JOIN {file} f ON i.{on} = f.{key}" for item in inputs
     ]
     return f"SELECT *{added} FROM ({' UNION ALL '.join(joined)})"

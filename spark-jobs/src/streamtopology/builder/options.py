@@ -136,9 +136,12 @@ class FilterOptions(OperatorOptions, total=False):
 
 
 class LookupOptions(TypedDict, total=False):
-    file: Required[str]
-    on: Required[str]
-    key: str
+    file: str
+    format: Literal["parquet", "csv", "json", "delta", "iceberg"]
+    on: Required[str | Sequence[str]]
+    key: str | Sequence[str]
+    join: Literal["left", "inner"]
+    refresh: str | float
     columns: Sequence[str]
     schema: Ddl
     options: Mapping[str, Scalar]

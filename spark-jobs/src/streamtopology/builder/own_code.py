@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamtopology.jobs.connectors.sources.path_patterns import from_folder
 from streamtopology.jobs.errors import WrongUse
 
 OwnCode = str | type | Callable[..., object]
@@ -46,5 +47,9 @@ def name_whole_paths(manifest: dict[str, Any], folder: Path) -> None:
             own["run"] = f"{folder / place}:{name}"
     for operator in spec["operators"]:
         lookup = operator.get("with", {}).get("lookup")
-        if operator["run"] == "enrich" and isinstance(lookup, dict) and isinstance(lookup.get("file"), str):
+        if operator["run"] != "enrich" or not isinstance(lookup, dict):
+            continue
+        if isinstance(lookup.get("file"), str):
             lookup["file"] = str(folder / lookup["file"])
+        if isinstance(place := lookup.get("options"), dict) and isinstance(place.get("path"), str):
+            lookup["options"] = {**place, "path": from_folder(folder, place["path"], lookup.get("format") != "delta")}

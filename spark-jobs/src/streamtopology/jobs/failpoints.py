@@ -7,7 +7,7 @@ Off unless the environment says otherwise:
     STREAMTOPOLOGY_CRASH_AT=commit.written:3@/x/y   once only: the file is made before the death, and none dies where it is
 
 It dies by SIGKILL, as from outside: nothing is flushed, nothing is cleaned up. Every point is hit by a test
-(tests/jobs/test_crash_points.py, tests/jobs/test_kafka.py, tests/jobs/test_partitioned_sinks.py).
+(tests/jobs/test_crash_points.py, test_kafka.py, test_lookup_tables.py and test_partitioned_sinks.py there).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ POINTS: Mapping[str, str] = {
     "state.written": "an instance's delta is written, and no record names it",
     "output.staging": "an instance is about to stage rows for a sink",
     "output.staged": "rows for a sink are staged, and no record names them",
+    "table.writing": "a version of a table to look up in is about to be kept",
+    "table.written": "a version of a table is kept, and no record names it",
     "commit.writing": "all work of a batch is done and not committed",
     "commit.written": "a batch is committed and not published",
     "file.drafted": "a record's or snapshot's draft is complete and has no name yet",

@@ -14,6 +14,7 @@ from streamtopology.jobs.checkpoint.records import (
     Lease,
     SourceEnd,
     StateRef,
+    TableCopy,
 )
 from streamtopology.jobs.checkpoint.store import Store, Stored
 
@@ -33,5 +34,6 @@ __all__ = [
     "StateRef",
     "Store",
     "Stored",
+    "TableCopy",
     "open_store",
 ]

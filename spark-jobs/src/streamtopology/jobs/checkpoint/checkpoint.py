@@ -7,6 +7,7 @@ commits/<batch>.json                            one a batch, written last: only 
 state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
+tables/<operator>/<batch>-<digest>.arrow        a table to look up in, as of a version
 migrations/<epoch>/...                          epochs whose state is pre-copied, see `precopies`
 publications/<sink>/<batch>.<note>              batches that a sink could not take, see `publications`
 copies/..., origin.json                         versions that are being copied; whose copy this is, see `copying`
@@ -15,6 +16,7 @@ spark/..., files/...                            logs of Spark and of the sources
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -33,7 +35,7 @@ from streamtopology.jobs.checkpoint.open_store import open_store
 from streamtopology.jobs.checkpoint.precopies import FOLDER as PRECOPIES
 from streamtopology.jobs.checkpoint.precopies import Precopies
 from streamtopology.jobs.checkpoint.publications import Publications
-from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef
+from streamtopology.jobs.checkpoint.records import BatchRecord, CommitRecord, Header, StateRef, TableCopy
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder, UploadedSparkFolder
 from streamtopology.jobs.checkpoint.spark_offsets import SparkOffsets
 from streamtopology.jobs.checkpoint.store import Store, Stored
@@ -319,6 +321,22 @@ class Checkpoint:
         self._store.write_new(path, sink.getvalue().to_pybytes())
         passing("output.staged")
         return path
+
+    def keep_table(self, operator: str, batch: int, version: str, of: str, rows: bytes) -> TableCopy:
+        """Keep a version of a table, a file of Arrow, from this batch on.
+
+        Its name has no attempt: the same version has the same rows.
+        """
+        digest = hashlib.blake2b(f"{of} {version}".encode(), digest_size=8).hexdigest()
+        path = f"tables/{operator}/{batch}-{digest}.arrow"
+        passing("table.writing")
+        self._store.create(path, rows)
+        passing("table.written")
+        return TableCopy(path, version, of)
+
+    def read_table(self, path: str) -> pa.Table:
+        """The rows of a table that a record names."""
+        return pa.ipc.open_file(self._store.read(path)).read_all()
 
     def load_state(self, reference: StateRef, schema: StateSchema) -> State:
         """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit."""

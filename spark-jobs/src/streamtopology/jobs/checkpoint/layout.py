@@ -16,6 +16,7 @@ _OURS = re.compile(
     | batches/[0-9]+-[0-9]+\.json
     | state/[^/]+/[0-9]+/[0-9]+-([0-9]+|e[0-9]+-[0-9]+(-[0-9]+)?)\.(delta|snapshot)
     | outputs/[^/]+/[0-9]+-[0-9]+-[0-9]+\.arrow
+    | tables/[^/]+/[0-9]+-[0-9a-f]{16}\.arrow
     | migrations/[0-9]+/(lease|copied|[^/]+/[0-9]+)\.json
     | publications/([0-9]+-[0-9]+\.complete|([^/]+/)?[0-9]+\.(failed|exported))
     | copies/[0-9a-f]{16}\.json
@@ -36,7 +37,7 @@ _FOLDERS = re.compile(
     r"""
       epochs | commits | batches | copies | dead-letters
     | (state|migrations)(/[^/]+(/[^/]+)?)?
-    | (outputs|publications|files)(/[^/]+)?
+    | (outputs|publications|files|tables)(/[^/]+)?
     | spark(/(offsets|commits|sources(/[0-9]+(/.+)?)?))?
     """,
     re.VERBOSE,

@@ -64,11 +64,20 @@ class StateRef:
 
 
 @dataclass(frozen=True)
+class TableCopy:
+    """The rows of a table that an operator looks up in, as a file. version: whose; of: what was read, as which columns."""
+
+    path: str
+    version: str
+    of: str
+
+
+@dataclass(frozen=True)
 class BatchRecord:
     """An attempt at a batch, recorded before any work; it makes its epoch active.
 
     spark_batch: as in its commit. sources: what the batch reads, so that a driver that finds it not committed reads the same.
-    watermark: epoch seconds. chooser_loads: cumulative rows per instance, by node.
+    watermark: epoch seconds. chooser_loads: cumulative rows per instance, by node. tables: as in its commit.
     """
 
     batch: int
@@ -78,6 +87,7 @@ class BatchRecord:
     watermark: AnyFloat | None
     sources: Mapping[str, Any]
     chooser_loads: Mapping[str, list[float]]
+    tables: Mapping[str, TableCopy] = field(default_factory=dict[str, TableCopy], metadata=SPARSE)
 
     @property
     def end(self) -> Mapping[str, Any]:
@@ -114,6 +124,7 @@ class CommitRecord:
     state: by node and instance. outputs: staged files by sink. watermark_after, max_event_times and silent_since (by
     partition of a source): epoch seconds; the last is of polls that found nothing since the newest event time.
     recorded_at: processing time, which later batches are never behind. due_at: when a timer of it is due. Epoch seconds.
+    tables: by operator, the table in which its tuples were looked up.
     """
 
     batch: int
@@ -132,6 +143,7 @@ class CommitRecord:
     silent_since: Mapping[str, AnyFloat] = field(default_factory=dict[str, float], metadata=SPARSE)
     recorded_at: AnyFloat | None = field(default=None, metadata=SPARSE)
     due_at: AnyFloat | None = field(default=None, metadata=SPARSE)
+    tables: Mapping[str, TableCopy] = field(default_factory=dict[str, TableCopy], metadata=SPARSE)
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -150,9 +162,9 @@ class CommitRecord:
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def paths(self) -> set[str]:
-        """Every state and output file it names."""
+        """Every file of state, outputs and tables that it names."""
         state = {path for references in self.state.values() for ref in references.values() for path in ref.paths}
-        return state.union(*self.outputs.values())
+        return state.union(*self.outputs.values(), (table.path for table in self.tables.values()))
 
 
 @dataclass(frozen=True)

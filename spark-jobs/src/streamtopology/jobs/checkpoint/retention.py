@@ -57,7 +57,7 @@ def garbage(paths: Iterable[str], kept: Sequence[CommitRecord], leases: Collecti
             return path != target  # a draft of who died while making the checkpoint
         if folder == "migrations":
             return epoch_of(target) not in leased and epoch_of(target) <= last.epoch
-        if folder not in ("epochs", "batches", "commits", "state", "outputs", PUBLICATIONS):
+        if folder not in ("epochs", "batches", "commits", "state", "outputs", "tables", PUBLICATIONS):
             return False
         if folder == "epochs":
             is_draft = path != target  # of an epoch that ran it is what a dead writer left

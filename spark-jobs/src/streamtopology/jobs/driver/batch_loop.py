@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
@@ -34,6 +35,7 @@ from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.failures import another_driver, raise_failures
 from streamtopology.jobs.driver.lateness import Lateness
+from streamtopology.jobs.driver.lookup_tables import LookupTables
 from streamtopology.jobs.driver.prefetch import Prefetch, foreseen_attempt
 from streamtopology.jobs.driver.progress import BatchInProgress, BatchInput, Progress, RunningAttempt
 from streamtopology.jobs.driver.publisher import Publisher
@@ -85,6 +87,11 @@ class BatchLoop:
     progress: Progress = field(default_factory=Progress)
     lateness: Lateness = field(default_factory=Lateness)
     trace: Emit | None = None
+
+    @cached_property
+    def tables(self) -> LookupTables:
+        """What operators look up in."""
+        return LookupTables(self.checkpoint, self.notify, self.clock)
 
     def resume(self, planned_on: int | None) -> CommitRecord | None:
         """Resume from the newest commit, and publish it again: it may not have reached all sinks.
@@ -271,8 +278,9 @@ class BatchLoop:
         switch = self.switching.of_batch(progress.commit, progress.plan, plan)
         progress.knowledge.forget_changed(progress.plan, plan)
         first_attempt = 1 + max((record.attempt for record in tried), default=0)
-        dag = progress.dag(plan)
-        return BatchInProgress(number, given, plan, dag, switch, first_attempt, parts, timeline)
+        dag, last = progress.dag(plan), progress.commit
+        tables = self.tables.of_batch(plan, number, tried[-1] if tried else None, {} if last is None else last.tables)
+        return BatchInProgress(number, given, plan, dag, switch, first_attempt, parts, timeline, tables)
 
     def _plan_for(self, tried: Sequence[BatchRecord]) -> ExecutionPlan:
         """Return the plan of the batch's record, or the newest that is ready if the batch has none.
@@ -303,6 +311,7 @@ class BatchLoop:
             watermark=attempt.watermark if given.is_whole else attempt.closed_until,
             most_bytes=attempt.most_bytes if given.is_limited else None,
             blobs=self.progress.sizes.blobs(batch.parts, batch.plan),
+            tables={operator: table.path for operator, table in batch.tables.items()},
         )
         recorded = self.checkpoint.record(
             BatchRecord(
@@ -313,6 +322,7 @@ class BatchLoop:
                 watermark=attempt.watermark,
                 sources=given.to_read,
                 chooser_loads={node: loads.tolist() for node, loads in attempt.chooser_loads.items()},
+                tables=batch.tables,
             )
         )
         if not recorded:
@@ -398,6 +408,7 @@ class BatchLoop:
             silent_since=self.watermarks.silent_since(),
             recorded_at=attempt.recorded_at,
             due_at=results.due_at,
+            tables=batch.tables,
         )
         if not self.checkpoint.commit(commit):
             raise another_driver(self.checkpoint.uri, f"batch {attempt.number} was committed")

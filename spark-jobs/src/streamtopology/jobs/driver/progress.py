@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd
+from streamtopology.jobs.checkpoint import CommitRecord, SourceEnd, TableCopy
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 from streamtopology.jobs.driver.attempt_runner import Executor, ForeignRows
 from streamtopology.jobs.driver.batch_pace import BatchPace
@@ -80,7 +80,7 @@ class BatchInput:
 class BatchInProgress:
     """A batch that is not committed yet, and the plan that all its attempts run under.
 
-    `parts`: its descriptors.
+    `parts`: its descriptors. `tables`: by operator, what it looks up in.
     """
 
     number: int
@@ -91,6 +91,7 @@ class BatchInProgress:
     first_attempt: int
     parts: Sequence[Descriptor]
     timeline: Timeline
+    tables: Mapping[str, TableCopy]
 
 
 @dataclass(frozen=True)

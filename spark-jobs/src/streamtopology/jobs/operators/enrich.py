@@ -24,7 +24,7 @@ _COST = "tuple_cost_us"
 
 
 class Enrich(Operator):
-    """`add`: new column -> SQL expression. `lookup`: a small table read from a file; see `Lookup`.
+    """`add`: new column -> SQL expression. `lookup`: a small table; see `Lookup`.
 
     `cost`: a SQL expression giving microseconds of CPU for a tuple, burnt for real, on top of `costPerTuple`; NULL, NaN
     and negative costs are 0.
@@ -53,11 +53,18 @@ class Enrich(Operator):
     def prepare(self, inputs: Mapping[str, pa.Schema], key: tuple[str, ...]) -> pa.Schema | None:
         if self.lookup_options is not None:
             self.lookup = Lookup.from_options(self.lookup_options, self.base_dir)
+            for alias, schema in inputs.items():
+                self.lookup = self.lookup.on_types(schema, alias)
         schemas = [self._output_of(schema, alias) for alias, schema in inputs.items()]
         if any(not schema.equals(schemas[0]) for schema in schemas):
             raise OptionError(f"the inputs {', '.join(inputs)} give different columns; give each an enrich of its own")
         self.output = schemas[0]
         return self.output
+
+    def over(self, table: pa.Table) -> Lookup:
+        """The lookup in another version of its table."""
+        assert self.lookup is not None, "a table is kept for operators that look up in one"
+        return self.lookup.over(table)
 
     def process(self, rows: Rows, state: Any) -> Output:
         if self.cost is not None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
+from streamtopology.jobs.connectors.sources.schema.spark_types import spark_type
+from streamtopology.jobs.connectors.sources.whole_table import newest
+from streamtopology.jobs.operators.key_join import KeyJoin, meeting_type
 from streamtopology.jobs.operators.lookup_file import number_texts, read_lookup
+from streamtopology.jobs.operators.lookup_table import TABLE_OPTIONS, LookupTable, chosen
 from streamtopology.jobs.operators.options import OptionError, require_column
 from streamtopology.topology import did_you_mean
 
-_ALLOWED = ("columns", "file", "key", "on", "options", "schema")
+_ALLOWED = tuple(sorted(("columns", "file", "join", "key", "on", "options", "schema", *TABLE_OPTIONS)))
 
 # The name as which Kubernetes' tools send a bare `on`.
 _KUBERNETES_ON = "true"
@@ -24,20 +29,26 @@ _KUBERNETES_ON = "true"
 class Lookup:
     """`{file: airports.csv, on: dest, key: faa, columns: [name, lat]}`.
 
-    The tuple's column `on` is looked up in the file's column `key` (default: the same name); `columns` (default: all
-    others) are added, NULL where nothing matches. `schema` declares columns of the file by Spark DDL, `options` are those of
-    a source of its format.
+    The tuple's columns `on` are looked up in the table's columns `key` (default: the same names); `columns` (default: all
+    others) are added. `schema` declares columns of the table by Spark DDL, `options` are those of a source of its format.
+    `join`: `left` and `inner` are a join of SQL, in which a key may be there twice. Without it each key is there once, and a
+    tuple without a match has NULLs.
+
+    place: the table as people know it. again: where the table comes from if the driver reads it again; without rows then.
     """
 
     table: pa.Table
-    on: str
-    key: str
+    on: tuple[str, ...]
+    key: tuple[str, ...]
     columns: tuple[str, ...]
-    file: str
+    place: str
+    join_type: str = ""
+    again: LookupTable | None = None
+    types: tuple[pa.DataType, ...] = ()
 
     @staticmethod
     def from_options(options: Mapping[str, Any], base_dir: Path) -> Lookup:
-        """Read the file, which is relative to `base_dir`. Raises OptionError."""
+        """Read the file, which is relative to `base_dir`, unless that is for the driver to do. Raises OptionError."""
         if not isinstance(options, Mapping):
             raise OptionError(
                 f"option 'lookup' is {options!r}; allowed: {{file: airports.csv, on: dest, key: faa}}", about="lookup"
@@ -45,47 +56,90 @@ class Lookup:
         if "on" not in options and _KUBERNETES_ON in options:
             options = {"on" if name == _KUBERNETES_ON else name: value for name, value in options.items()}
         unknown = sorted(set(options) - set(_ALLOWED))
-        missing = sorted({"file", "on"} - set(options))
+        missing = sorted({"file" if "format" not in options else "on", "on"} - set(options))
         if unknown or missing:
             what = f"unknown option lookup.{unknown[0]}" if unknown else f"option lookup.{missing[0]} is missing"
             raise OptionError(f"{what}; allowed: {', '.join(_ALLOWED)}", about="lookup")
-        file, on = str(options["file"]), str(options["on"])
-        table = read_lookup(base_dir / file, options.get("schema"), options.get("options"))
-        key = str(options.get("key", on))
-        columns = _chosen(options.get("columns")) or tuple(name for name in table.column_names if name != key)
-        for name in (key, *columns):
+        again = LookupTable.from_options(options, base_dir)
+        if again is None:
+            place = f"lookup file {options['file']}"
+            table = read_lookup(base_dir / str(options["file"]), options.get("schema"), options.get("options"))
+        else:
+            place, table = again.place, again.declared.empty_table()
+        on = _names(options["on"], "on")
+        key = _names(options.get("key", options["on"]), "key")
+        if len(on) != len(key):
+            raise OptionError(f"lookup.on names {len(on)} columns and lookup.key {len(key)}; name as many", about="lookup")
+        columns = _chosen(options.get("columns")) or tuple(name for name in table.column_names if name not in key)
+        for name in (*key, *columns):
             if name not in table.column_names:
                 raise OptionError(
-                    f"lookup file {file} has no column {name!r}; it has {', '.join(table.column_names)}"
+                    f"{place} has no column {name!r}; it has {', '.join(table.column_names)}"
                     f"{did_you_mean(name, table.column_names)}",
                     about=name,
                 )
-        keys = table.column(key)
-        if pa.types.is_nested(keys.type):
+        nested = [table.schema.field(name) for name in key if pa.types.is_nested(table.schema.field(name).type)]
+        if nested:
             raise OptionError(
-                f"column {key!r} of lookup file {file} is {keys.type}, and a key is a text, a number or a time: name another "
-                "in lookup.key",
+                f"column {nested[0].name!r} of {place} is {nested[0].type}, and a key is a text, a number or a time: name "
+                "another in lookup.key",
                 about="lookup",
             )
-        if keys.null_count or len(_comparable(keys.combine_chunks(), keys.type).unique()) < len(keys):
-            zeros = " (0.0 and -0.0 are one key)" if pa.types.is_floating(keys.type) else ""
+        join = chosen(options, "join", ("left", "inner")) if "join" in options else ""
+        types = tuple(table.schema.field(name).type for name in key)
+        return Lookup(table, on, key, columns, place, join, again, types).checked()
+
+    def checked(self) -> Lookup:
+        """Raises OptionError if the table has rows that are no good."""
+        if not self.join_type and not self._index.is_unique(self.table.num_rows):
+            floats = any(pa.types.is_floating(kind) for kind in self.types)
+            zeros = " (0.0 and -0.0 are one key)" if floats else ""
             raise OptionError(
-                f"column {key!r} of lookup file {file} has a value twice or none{zeros}; it must identify each row", "lookup"
+                f"column {', '.join(map(repr, self.key))} of {self.place} has a value twice or none{zeros}; it must "
+                "identify each row, or set lookup.join to left or inner, which give a tuple for each row that matches",
+                "lookup",
             )
-        return Lookup(table, on, key, columns, file)
+        return self
+
+    def over(self, table: pa.Table) -> Lookup:
+        """The same in another version of the table. Raises OptionError."""
+        return replace(self, table=table).checked()
+
+    def newest(self, known: str | None = None) -> tuple[str, bytes] | None:
+        """The version of the table as it is now, and its rows as a file of Arrow; None if its version is the `known` one.
+
+        Raises SourceError and OptionError.
+        """
+        found = None if self.again is None else newest(SourceSpec.of(self.again.source), known)
+        if found is None:
+            return None
+        version, table = found
+        self.over(table)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return version, sink.getvalue().to_pybytes()
+
+    def on_types(self, schema: pa.Schema, alias: str) -> Lookup:
+        """The same for tuples of this schema, those of the input `alias`: keys are compared in a type that holds both."""
+        types = list[pa.DataType]()
+        for on, key in zip(self.on, self.key, strict=True):
+            one, other = require_column({alias: schema}, on, alias).type, self.table.schema.field(key).type
+            kind = None if pa.types.is_nested(one) else meeting_type(one, other)
+            if kind is None:
+                raise OptionError(
+                    f"lookup compares column {on!r}, {spark_type(one) or one}, with {key!r} of {self.place}, "
+                    f"{spark_type(other) or other}; cast it in a map, or declare {key!r} in lookup.schema",
+                    about="lookup",
+                )
+            types.append(kind)
+        return self if tuple(types) == self.types else replace(self, types=tuple(types))
 
     def output_schema(self, schema: pa.Schema, alias: str) -> pa.Schema:
-        on = require_column({alias: schema}, self.on, alias)
         both = sorted(set(schema.names) & set(self.columns))
         if both:
             raise OptionError(
-                f"lookup file {self.file} and input {alias!r} both have {both[0]!r}; choose others with lookup.columns",
-                about="lookup",
-            )
-        if _family(on.type) != _family(self.table.schema.field(self.key).type):
-            raise OptionError(
-                f"lookup compares column {self.on!r}, {on.type}, with {self.key!r} of {self.file}, "
-                f"{self.table.schema.field(self.key).type}; cast it in a map, or declare {self.key!r} in lookup.schema",
+                f"{self.place} and input {alias!r} both have {both[0]!r}; choose others with lookup.columns",
                 about="lookup",
             )
         added = [pa.field(name, self.table.schema.field(name).type) for name in self.columns]
@@ -97,16 +151,39 @@ class Lookup:
         texts = [name for name in number_texts(self.table) if name in self.columns]
         if not texts:
             return ""
-        return f"; texts of lookup file {self.file} are {', '.join(texts)}: declare numbers in lookup.schema"
+        return f"; texts of {self.place} are {', '.join(texts)}: declare numbers in lookup.schema"
 
     def join(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` with the columns of the matching row."""
-        keys, wanted = self.table.column(self.key).combine_chunks(), batch.column(batch.schema.get_field_index(self.on))
-        keys, wanted = _comparable(keys, wanted.type), _comparable(wanted, keys.type)
-        places = pc.call_function("index_in", [wanted], pc.SetLookupOptions(value_set=keys))
-        added = [self.table.column(name).combine_chunks().take(places) for name in self.columns]
+        """`batch` with the columns of the rows that match."""
+        on = [batch.column(batch.schema.get_field_index(name)) for name in self.on]
+        tuples, rows = self._index.pairs(on, keeps_all=self.join_type != "inner")
+        missing = rows < 0
+        places = pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
+        added = [values.take(places) for values in self._added]
+        if tuples is not None:
+            batch = batch.take(pa.array(tuples))
         schema = pa.schema([*batch.schema, *(pa.field(name, a.type) for name, a in zip(self.columns, added, strict=True))])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+    @cached_property
+    def _index(self) -> KeyJoin:
+        return KeyJoin.of([_whole(self.table, name) for name in self.key], self.types)
+
+    @cached_property
+    def _added(self) -> list[pa.Array]:
+        return [_whole(self.table, name) for name in self.columns]
+
+
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).combine_chunks()
+
+
+def _names(given: Any, option: str) -> tuple[str, ...]:
+    """The columns that `on` or `key` names, at least one."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise OptionError(f"option lookup.{option} is {given!r}; allowed: a column, or a list of columns", about="lookup")
+    return names
 
 
 def _chosen(columns: Any) -> tuple[str, ...]:
@@ -117,18 +194,3 @@ def _chosen(columns: Any) -> tuple[str, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise OptionError(f"option lookup.columns names {twice[0]!r} twice; name it once", about="lookup")
     return tuple(names)
-
-
-def _comparable(values: pa.Array, other: pa.DataType) -> pa.Array:
-    """The values such that a tuple's and a file's are equal as in SQL: integers of any width, one zero."""
-    if pa.types.is_integer(values.type):
-        return values.cast(pa.decimal128(20) if pa.uint64() in (values.type, other) else pa.int64())
-    if pa.types.is_floating(values.type):
-        return pc.call_function("add", [values, pa.scalar(0.0, values.type)])
-    return values
-
-
-def _family(kind: pa.DataType) -> str:
-    if pa.types.is_integer(kind):
-        return "integer"
-    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else str(kind)

@@ -23,8 +23,8 @@ from streamtopology.jobs.connectors.sources.text.json_lines import read_json
 from streamtopology.jobs.connectors.sources.text.text_stream import encoding_of
 from streamtopology.jobs.connectors.sources.text.text_values import time_problems
 from streamtopology.jobs.operators.lookup_json import undeclared_json
+from streamtopology.jobs.operators.lookup_table import texts_of
 from streamtopology.jobs.operators.options import OptionError
-from streamtopology.topology import did_you_mean
 
 _KINDS: Mapping[str, Kind] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 _PLAIN_NUMBER = r"^(0|-?[1-9][0-9]*|-?[0-9]+\.[0-9]*[1-9])$"
@@ -38,7 +38,7 @@ def read_lookup(path: Path, schema: Any, options: Any) -> pa.Table:
         raise OptionError(f"lookup file {path} is of no known kind; allowed: {', '.join(_KINDS)}", about="lookup")
     if schema is not None and not isinstance(schema, str):
         raise OptionError(f"option lookup.schema is {schema!r}; allowed: Spark DDL such as 'faa STRING, lat DOUBLE'", "lookup")
-    spec = SourceSpec(f"lookup {path.name}", kind, schema, _texts(options, kind))
+    spec = SourceSpec(f"lookup {path.name}", kind, schema, texts_of(options, format_options(kind), kind))
     try:
         _check(spec)
         return _declared(path, spec) if schema is not None else _undeclared(path, spec)
@@ -51,22 +51,6 @@ def read_lookup(path: Path, schema: Any, options: Any) -> pa.Table:
 def number_texts(table: pa.Table) -> list[str]:
     """The columns of texts that are all numbers, such as 02108 and 1.10."""
     return [field.name for field in table.schema if pa.types.is_string(field.type) and _all(table.column(field.name), _NUMBER)]
-
-
-def _texts(options: Any, kind: Kind) -> dict[str, str]:
-    """The options of the file, by default with a header."""
-    if options is not None and not isinstance(options, Mapping):
-        raise OptionError(f"option lookup.options is {options!r}; allowed: a mapping such as {{sep: ';'}}", about="lookup")
-    texts = {"header": "true"} if kind == "csv" else {}
-    known = format_options(kind)
-    for name, value in (options or {}).items():
-        if name not in known:
-            has = f"a {kind} file has {', '.join(known) or 'none'}{did_you_mean(str(name), known)}"
-            raise OptionError(f"unknown option lookup.options.{name}; {has}", about="lookup")
-        if not isinstance(value, (str, bool)):
-            raise OptionError(f"option lookup.options.{name} is {value!r}; allowed: a text, in quotes", about="lookup")
-        texts[name] = str(value).lower() if isinstance(value, bool) else value
-    return texts
 
 
 def _check(spec: SourceSpec) -> None:

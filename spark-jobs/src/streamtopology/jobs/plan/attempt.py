@@ -38,6 +38,7 @@ class Attempt:
     `flush` makes partials hand over their rows; `final` marks the end of the input. `dry` attempts warm executors up: they
     write nothing and have no state. `paces`: by node whose rows are poured, the speed of its instances as last measured.
     `partials`: by node, what instances gathered in the batch before of keys with another home, see `operators.partials`.
+    `tables`: by operator, the file in the checkpoint with the rows in which it looks up.
     `compactions`: by node and instance, how many of the deltas of its state as of `previous`
     a snapshot shall cover, which the instance's worker makes in the background.
     """
@@ -71,6 +72,7 @@ class Attempt:
     compactions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     paces: Mapping[str, Pace] = field(default_factory=dict)
     partials: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:

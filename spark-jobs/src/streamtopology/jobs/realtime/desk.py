@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,10 @@ from streamtopology.jobs.realtime import messages
 from streamtopology.jobs.realtime.secure import Keys, secured, server
 
 Frames = Sequence[bytes | memoryview]
+
+
+# Spark's word on the end of a worker comes so soon.
+CAUSE_SECONDS = 5.0
 
 
 class WorkerSilent(AttemptLost):
@@ -46,10 +50,22 @@ class PendingOrder:
         answers: dict[str, Frames] = {}
         while len(answers) < len(self.workers):
             worker, event = self._events.get()
+            if isinstance(event, WorkerSilent):
+                raise self._cause(worker, event)
             if isinstance(event, Exception):
                 raise event
             answers[worker] = event
         return [answers[worker] for worker in self.workers]
+
+    def _cause(self, silent: str, loss: WorkerSilent) -> Exception:
+        """Why a worker is silent: its end, of which Spark tells a moment after its connection does, or no more than that."""
+        until = time.monotonic() + CAUSE_SECONDS
+        with suppress(queue.Empty):
+            while True:
+                worker, event = self._events.get(timeout=max(until - time.monotonic(), 0.0))
+                if worker == silent and isinstance(event, Exception):
+                    return event
+        return loss
 
 
 class Desk:

@@ -20,6 +20,7 @@ from streamtopology.jobs.connectors.sinks.registry import proof
 from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.operators.enrich import Enrich
 from streamtopology.jobs.operators.partial_merge import PartialOperator
 from streamtopology.jobs.operators.partials import Gathering
 from streamtopology.jobs.plan.attempt import Attempt
@@ -144,6 +145,8 @@ class InstanceContext:
         """The operator object of the instance under the attempt's epoch; all that it keeps between batches is state."""
         operator = self.task.cache.operator(self._operator_key, self.node.make)
         operator.declare_cost(self.attempt.iterations_per_second)
+        if isinstance(operator, Enrich) and (path := self.attempt.tables.get(self.node.operator)) is not None:
+            operator.lookup = self.task.cache.lookup(self.attempt, path, operator.over)
         return operator
 
     def gathering(self) -> Gathering | None:

@@ -11,10 +11,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from streamtopology.jobs.checkpoint import Checkpoint, CommitRecord, Copied
 from streamtopology.jobs.connectors.sinks.takes import Proof
 from streamtopology.jobs.errors import PrecopyUnusable
 from streamtopology.jobs.operators.base import Operator
+from streamtopology.jobs.operators.lookup import Lookup
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.dag import Dag
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -73,6 +76,7 @@ class WorkerCache:
         self._proofs: dict[ProofKey, Proof] = {}
         self._commits: dict[tuple[str, int], CommitRecord] = {}
         self._precopies: dict[tuple[str, int], Copied] = {}
+        self._lookups: dict[tuple[str, int, str], Lookup] = {}
 
     def checkpoint(self, uri: str) -> Checkpoint:
         if uri not in self._checkpoints:
@@ -136,6 +140,15 @@ class WorkerCache:
             self._operators = {known: operator for known, operator in self._operators.items() if known[:2] == key[:2]}
             self._operators[key] = make()
         return self._operators[key]
+
+    def lookup(self, attempt: Attempt, path: str, over: Callable[[pa.Table], Lookup]) -> Lookup:
+        """The lookup in this copy of a table, whose rows are read and put into an index once. Others than the attempt's go."""
+        key = (attempt.run, attempt.epoch, path)
+        if key not in self._lookups:
+            current = {(attempt.run, attempt.epoch, path) for path in attempt.tables.values()}
+            self._lookups = {known: lookup for known, lookup in self._lookups.items() if known in current}
+            self._lookups[key] = over(self.checkpoint(attempt.checkpoint).read_table(path))
+        return self._lookups[key]
 
     def proof(self, key: ProofKey, make: Callable[[], Proof]) -> Proof:
         """The proof of an operator's rows for its sinks. Those of the run's other epochs are dropped."""

@@ -50,10 +50,11 @@ def _parts(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor]:
         return _of_topics(spec, most, folder)
     if spec.is_table:
         return _of_table(spec, most, folder)
-    return (part for path in list_files(spec) for part in _of_file(spec, path, most))
+    return (part for path in list_files(spec) for part in parts_of_file(spec, path, most))
 
 
-def _of_file(spec: SourceSpec, path: str, most: int) -> Iterator[Descriptor]:
+def parts_of_file(spec: SourceSpec, path: str, most: int) -> Iterator[Descriptor]:
+    """Descriptors of a file, with the first `most` rows of each of its row groups."""
     if spec.format != "parquet":
         yield Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
         return

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from streamtopology.jobs.connectors.file_uri import BUCKET_SCHEME, is_in_bucket
 from streamtopology.jobs.connectors.sources.errors import SourceError
@@ -44,6 +45,13 @@ def fixed_part(path: str) -> str:
             break
         fixed.append(plain(part))
     return "/".join(fixed) or "/"
+
+
+def from_folder(folder: Path, path: str, is_pattern: bool) -> str:
+    """A path that may be relative to `folder`, as one that is not."""
+    whole = str(folder.absolute())
+    is_relative = not path.startswith(("/", "file:", BUCKET_SCHEME))
+    return f"{literal(whole) if is_pattern else whole}/{path}" if is_relative else path
 
 
 def paths_of(pattern: str) -> list[str]:

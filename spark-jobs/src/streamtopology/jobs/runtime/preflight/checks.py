@@ -26,6 +26,7 @@ from streamtopology.jobs.connectors.sources.schema.declared import declared_sche
 from streamtopology.jobs.connectors.sources.validation import check as check_source
 from streamtopology.jobs.plan.dag import compile_dag
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_doubts
+from streamtopology.jobs.runtime.preflight.lookup_tables import unreadable_tables
 from streamtopology.jobs.runtime.preflight.sink_columns import sink_columns
 from streamtopology.jobs.spark.user_settings import missing_variables
 from streamtopology.jobs.state import StateSchema
@@ -96,6 +97,7 @@ def _findings(where: str, reading: Reading, base_dir: Path) -> Findings:
     found += _operator_problems(topology, sources, base_dir)
     if all(isinstance(finding, Doubt) for finding in found):
         found += time_problems(topology, sources)
+        found += unreadable_tables(topology, base_dir)
     for index, sink in enumerate(topology.sinks):
         found += _below(f"spec.sinks[{index}]", check_sink(sink, base_dir))
     found += overlap_problems(topology)
