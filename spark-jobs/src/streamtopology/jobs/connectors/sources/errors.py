@@ -10,7 +10,14 @@ class SourceError(SchemaError):
 
 
 class BadFileError(SourceError):
-    """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one."""
+    """A file that was handed out is gone, cut or damaged; the cause is the error of the system or of Arrow, if there is one.
+
+    `finding`: the sentence without the way out of a batch that `otherwise` names.
+    """
+
+    def __init__(self, finding: str, otherwise: str = "") -> None:
+        super().__init__(f"{finding}, {otherwise}" if otherwise else finding)
+        self.finding = finding
 
 
 class TableError(SourceError):

@@ -110,15 +110,14 @@ def _read(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: 
     try:
         yield from _READERS[spec.format](descriptor, spec, declared, tally)
     except FileNotFoundError as error:
-        raise BadFileError(f"{_place(descriptor, spec)} is gone; put it back, {skip_remedy(descriptor.path)}") from error
+        raise BadFileError(f"{_place(descriptor, spec)} is gone; put it back", skip_remedy(descriptor.path)) from error
     except MemoryError:
         raise
     except (OSError, pa.ArrowException) as error:
         if spec.format == "kafka":
             raise
-        finding = f"cannot be read: {' '.join(str(error).split())}"
-        remedy = f"put a whole file in its place, {skip_remedy(descriptor.path)}"
-        raise BadFileError(f"{_place(descriptor, spec)} {finding}; {remedy}") from error
+        finding = f"cannot be read: {' '.join(str(error).split())}; put a whole file in its place"
+        raise BadFileError(f"{_place(descriptor, spec)} {finding}", skip_remedy(descriptor.path)) from error
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:

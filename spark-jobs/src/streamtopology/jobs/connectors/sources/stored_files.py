@@ -131,7 +131,7 @@ class _Object(io.RawIOBase):
         data = bucket.part_of(key, self._e_tag, self._at, length)
         if data is None:
             finding = "was replaced while it was read" if exists(self._path) else "is gone"
-            raise BadFileError(f"{self._path} {finding}; put the former one back, {skip_remedy(self._path)}")
+            raise BadFileError(f"{self._path} {finding}; put the former one back", skip_remedy(self._path))
         view[: len(data)] = data
         self._at += len(data)
         return len(data)

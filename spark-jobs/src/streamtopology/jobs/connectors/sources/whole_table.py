@@ -34,7 +34,7 @@ def newest(spec: SourceSpec, known: str | None = None) -> tuple[str, pa.Table] |
     try:
         return read(spec, known)
     except BadFileError as error:
-        raise SourceError(str(error).partition(", or continue without its rows")[0]) from error
+        raise SourceError(error.finding) from error
     except (OSError, pa.ArrowException) as error:
         why = " ".join(str(error).split())
         raise SourceError(f"source {spec.name!r}: cannot be read: {why}; put a whole file in its place") from error
