@@ -94,8 +94,8 @@ class Meanwhile(RealTimeRunner):
         self._flow = flow
         self.ahead_used = 0
 
-    def _order(self, number: int, attempt: Attempt, *how: Any) -> None:
-        super()._order(number, attempt, *how)
+    def _order(self, number: int, attempt: Attempt, *how: Any, **named: Any) -> None:
+        super()._order(number, attempt, *how, **named)
         depth, ahead = how[2:4]
         if depth and not attempt.dry:
             self.ahead_used += ahead is not None
