@@ -138,7 +138,10 @@ def test_the_table_says_where_flink_is_faster_and_what_failed():
         row("flink", "q2", failed="exit code 1: a | b"),
         row("streamtopology", "q3", seconds=[1.0]),
         row("flink", "q3", seconds=[1.0], count=9),
-        row("flink", "q4", seconds=[2.0], count=0, expected=None),
+        row("flink", "q4", seconds=[2.0], count=5, expected=None),
+        row("flink", "q5", seconds=[2.0], count=0, expected=None),
+        row("streamtopology", "q10", seconds=[1.0]),
+        row("flink", "q10", seconds=[1.0]),
     ]
     table = nexmark_table(rows)
     assert "| q0 | 500 | 1,000 | 0.50 x | Flink is faster, 2.00 x |" in table
@@ -146,6 +149,8 @@ def test_the_table_says_where_flink_is_faster_and_what_failed():
     assert "| q2 | 1,000 | - |  | Flink SQL 2.3.0: exit code 1: a / b |" in table
     assert "| q3 | 1,000 | - |  | Flink SQL 2.3.0 gives 9 rows, DuckDB 10: no speed |" in table
     assert "| q4 | - | 500 |  | Flink SQL 2.3.0: rows not checked |" in table
+    assert "| q5 | - | - |  | Flink SQL 2.3.0: rows not checked, and there are none: no speed |" in table
+    assert "| q10 | 1,000 | 1,000 |  |  |" in table
     assert "Geometric mean of 2 queries: 2.00 x Flink. Flink is faster in 1 of them." in table
     assert "Flink SQL 2.3.0 (apache-flink==2.3.0): `parallelism.default: 2`" in table
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -36,7 +37,10 @@ def killed_in(work: Callable[[], object]) -> bool:
 
 def threads_of_libraries() -> list[str]:
     """Names of threads of this process that a library in Rust has started: a fork of it would wait for them for ever."""
-    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    names: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            names.append(task.joinpath("comm").read_text().strip())
     return [name for name in names if name.startswith("tokio")]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -62,7 +63,6 @@ class RealTimeRunner:
         self._workers = workers
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
-        self._started = 0
         self._newest = 0
 
     def executors(self) -> list[Executor]:
@@ -142,8 +142,7 @@ class RealTimeRunner:
         with self._lock:
             for executor in executors:
                 if executor.id not in self._names:
-                    self._started += 1
-                    self._names[executor.id] = name = f"{executor.slot}/{self._started}"
+                    self._names[executor.id] = name = f"{executor.slot}/{uuid.uuid4().hex[:8]}"
                     self._workers.start(executor, name, lambda loss, id=executor.id, name=name: self._ended(id, name, loss))
             return [self._names[executor.id] for executor in executors]
 

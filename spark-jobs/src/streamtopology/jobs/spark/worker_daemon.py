@@ -23,6 +23,7 @@ MODULES = (
     "duckdb",
     "pyspark.worker",
     "streamtopology.jobs.worker.stage_tasks",
+    "streamtopology.jobs.realtime.worker",
     "streamtopology.jobs.columnar.keys",
     "streamtopology.jobs.columnar.key_kernels",
     "streamtopology.jobs.state",
