@@ -69,6 +69,7 @@ EPOCHS = [
 ]
 # File -> the number of comparisons in it with a text that its words alone distinguish, and whose text that is.
 FOREIGN = {
+    "lab/src/streamtopology/lab/arena/peer.py": (1, "a traceback of another engine, in its log"),
     "spark-jobs/src/streamtopology/jobs/bucket.py": (2, "object_store's own text, shortened"),
     "spark-jobs/src/streamtopology/jobs/columnar/expressions.py": (1, "DuckDB's own text, which has no type"),
     "spark-jobs/src/streamtopology/jobs/local/stderr_filter.py": (1, "Python's own traceback"),
