@@ -72,11 +72,10 @@ def _trigger(trigger: Trigger) -> dict[str, object]:
     given: dict[str, object] = {
         "interval": format_duration(trigger.interval_seconds),
         "availableNow": trigger.available_now,
+        "realTime": trigger.real_time,
     }
     if trigger.latency_seconds is not None:
         given["latency"] = format_duration(trigger.latency_seconds)
-    if trigger.real_time:
-        given["realTime"] = True
     return given
 
 
