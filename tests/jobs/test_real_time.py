@@ -17,7 +17,8 @@ from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import Desk, PendingOrder, WorkerSilent
+from streamtopology.jobs.realtime.desk import PendingOrder, WorkerSilent
+from streamtopology.jobs.realtime.desk_socket import DeskSocket
 from streamtopology.jobs.realtime.secure import client, secured
 
 
@@ -63,15 +64,16 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(processes: OnProcesses,
 class ByHand:
     """A desk, and workers of which the test sends each message."""
 
-    def __init__(self, desk: Desk, context: zmq.Context[zmq.Socket[bytes]], threads: ThreadPoolExecutor) -> None:
-        self.desk = desk
+    def __init__(self, opened: DeskSocket, context: zmq.Context[zmq.Socket[bytes]], threads: ThreadPoolExecutor) -> None:
+        self.desk = opened.desk
+        self._address = opened.address
         self._context = context
         self._threads = threads
 
     def worker(self, name: str) -> zmq.Socket[bytes]:
         """A worker that has said hello."""
         socket = client(self._context, run_keys(), name)
-        socket.connect(self.desk.address)
+        socket.connect(self._address)
         socket.send_multipart([messages.HELLO, b"tcp://127.0.0.1:1"])
         self.desk.await_addresses([name], 20)
         return socket
@@ -87,8 +89,8 @@ def by_hand() -> Iterator[ByHand]:
     with ExitStack() as undo:
         threads = ThreadPoolExecutor()
         undo.callback(threads.shutdown, wait=False, cancel_futures=True)
-        desk = undo.enter_context(Desk(run_keys(), LOOPBACK))
-        yield ByHand(desk, undo.enter_context(secured(run_keys())), threads)
+        opened = undo.enter_context(DeskSocket(run_keys(), LOOPBACK))
+        yield ByHand(opened, undo.enter_context(secured(run_keys())), threads)
 
 
 def test_a_worker_that_connects_again_may_have_missed_its_order(by_hand: ByHand) -> None:

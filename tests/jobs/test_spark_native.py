@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +146,9 @@ def test_a_frame_that_is_no_stream_comes_once_with_the_first_rows(spark: SparkSe
     (tmp_path / "data").mkdir()
     events = spark.readStream.schema("user BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "data"))
     for number in range(3):
-        pq.write_table(pa.table({"user": [number]}), tmp_path / "data" / f"{number}.parquet")
+        file = tmp_path / "data" / f"{number}.parquet"
+        pq.write_table(pa.table({"user": [number]}), file)
+        os.utime(file, (1_000_000 + number,) * 2)  # Spark reads the oldest first, and files of one millisecond in any order
     seen: list[tuple[int, str, int]] = []
     still = spark.range(3).selectExpr("nullif(id, -1) AS id")
     rows = SparkRows({"g": events, "f": still}, "q", tmp_path / "log", Trigger(), lambda: None, time.monotonic)

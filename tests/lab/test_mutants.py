@@ -18,7 +18,7 @@ from streamtopology.lab.faults.mutants import Mutant
 
 FOLDER = Path(__file__).parents[1] / "mutants"
 SEED = 1000
-QUICK = ("moved-state-not-evicted", "retention-deletes-a-named-file")
+QUICK = ("moved-state-not-evicted", "retention-deletes-a-named-file", "answer-of-an-old-order-taken")
 PLAY = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ mutant.install()
 from streamtopology.lab.faults.runner import Amount, first_wrong, stories
 from streamtopology.lab.faults.tally import Tally
 tally = Tally()
-played = filter(mutant.concerns, stories(int(sys.argv[2])))
+played = filter(mutant.concerns, stories(int(sys.argv[2]), mutant.real_time))
 found = first_wrong(played, Amount(mutant.histories, None), tally, lambda: print(tally.line()))
 print(tally.line(), found and found[1])
 sys.exit(found is not None)

@@ -19,8 +19,8 @@ from streamtopology.lab.faults.shrink import shrunk
 from streamtopology.lab.faults.story import Story
 from streamtopology.lab.faults.verdict import play
 
-# Half a minute of CPU.
-HISTORIES = 15
+# Half a minute of CPU, with those in real time.
+HISTORIES = 8
 
 TRACE = """
 from streamtopology.lab.faults.story import Story
@@ -29,8 +29,10 @@ print(play(Story.draw(9))[0].trace)
 """
 
 
-def test_histories_with_faults_lose_nothing_and_repeat_nothing() -> None:
-    answer = CliRunner().invoke(simulate_faults, ["--seed", "1", "--histories", str(HISTORIES)], standalone_mode=False)
+@pytest.mark.parametrize("how", [[], ["--real-time"]], ids=["Spark's jobs", "real time"])
+def test_histories_with_faults_lose_nothing_and_repeat_nothing(how: list[str]) -> None:
+    options = ["--seed", "1", "--histories", str(HISTORIES), *how]
+    answer = CliRunner().invoke(simulate_faults, options, standalone_mode=False)
     print(answer.output)
     assert answer.exception is None
     assert answer.return_value == 0, answer.output

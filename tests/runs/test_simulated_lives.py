@@ -9,5 +9,6 @@ from support.seeds import seed_of_commit
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)  # minutes of CPU take longer along with other tests
-def test_ten_minutes_of_lives_from_a_new_seed_lose_and_repeat_nothing() -> None:
-    play("--seed", str(seed_of_commit()), "--hours", "0.17")
+@pytest.mark.parametrize("how", [[], ["--real-time"]], ids=["Spark's jobs", "real time"])
+def test_ten_minutes_of_lives_from_a_new_seed_lose_and_repeat_nothing(how: list[str]) -> None:
+    play("--seed", str(seed_of_commit()), "--hours", "0.17", *how)

@@ -14,9 +14,11 @@ from typing import Any
 from streamtopology.jobs.driver.attempt_runner import Executor, PythonWorkerDied
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.desk_socket import DeskSocket
 from streamtopology.jobs.realtime.runner import RealTimeRunner
 from streamtopology.jobs.realtime.secure import Keys
-from streamtopology.jobs.realtime.worker import Post, Worker
+from streamtopology.jobs.realtime.worker import Worker
+from streamtopology.jobs.realtime.worker_sockets import Post, WorkerSockets
 from streamtopology.jobs.spark.worker_daemon import MODULES
 from streamtopology.jobs.worker.cache import WorkerCache
 from support.stages import Flow
@@ -35,8 +37,8 @@ def run_keys() -> Keys:
 
 def work(driver: str, name: str) -> None:
     """The process of a worker."""
-    with Worker(Post(RUN, driver, name, LOOPBACK), run_keys(), WorkerCache()) as worker:
-        worker.serve()
+    with WorkerSockets(Post(RUN, driver, name, LOOPBACK), run_keys()) as sockets:
+        Worker(sockets, WorkerCache(), lambda orders: None).serve()
 
 
 class Processes:
@@ -105,21 +107,21 @@ class Meanwhile(RealTimeRunner):
 class OnProcesses:
     """Makes the runners of flows; `workers`: of the newest."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, socket: DeskSocket) -> None:
+        self._socket = socket
         self.runners: list[Meanwhile] = []
 
     def __call__(self, flow: Flow) -> Meanwhile:
-        self.workers = Processes(flow, self.desk.address)
-        self.runners.append(Meanwhile(flow, self.desk, self.workers))
+        self.workers = Processes(flow, self._socket.address)
+        self.runners.append(Meanwhile(flow, self._socket.desk, self.workers))
         return self.runners[-1]
 
 
 @contextmanager
 def on_processes() -> Iterator[OnProcesses]:
     """Runners for `Flow(runner=...)`, whose workers end with it."""
-    with Desk(run_keys(), LOOPBACK) as desk:
-        made = OnProcesses(desk)
+    with DeskSocket(run_keys(), LOOPBACK) as socket:
+        made = OnProcesses(socket)
         try:
             yield made
         finally:

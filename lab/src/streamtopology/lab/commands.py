@@ -200,8 +200,9 @@ def simulate(
 @click.option("--hours", type=NON_NEGATIVE, help="Hours of CPU, instead of a number of histories.")
 @click.option("--mutant", type=FILE, metavar="FILE", help="Put a fault into the code first: tests/mutants/NAME.toml.")
 @click.option("--record", type=OUTPUT_FILE, metavar="FILE", help="Continue where FILE ends, and add to its count.")
+@click.option("--real-time", is_flag=True, help="By long-lived workers and a network, as `trigger.realTime` has them.")
 def simulate_faults(
-    seed: int | None, histories: int | None, hours: float | None, mutant: Path | None, record: Path | None
+    seed: int | None, histories: int | None, hours: float | None, mutant: Path | None, record: Path | None, real_time: bool
 ) -> int:
     """Play whole lives of topologies in this process, with faults at every operation.
 
@@ -218,11 +219,12 @@ def simulate_faults(
     changed = None if mutant is None else Mutant.read(mutant)
     if changed is not None:
         changed.install()
+        real_time = real_time or changed.real_time
     from streamtopology.lab.faults.runner import Amount, simulate_faults
 
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
     limited = Amount(histories or (None if hours else 100), None if hours is None else hours * 3600)
-    return simulate_faults(first, limited, click.echo, record, None if changed is None else changed.concerns)
+    return simulate_faults(first, limited, click.echo, record, None if changed is None else changed.concerns, real_time)
 
 
 @click.group(cls=Group)

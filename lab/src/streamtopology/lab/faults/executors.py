@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamtopology.jobs.checkpoint import Checkpoint
-from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, PythonWorkerDied, ShuffleLost
+from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, ShuffleLost
 from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
@@ -64,7 +64,6 @@ class _Started:
     task: Task
     envelopes: list[bytes] | None = None
     error: Exception | None = None
-    worker_died: bool = False
 
 
 @dataclass(eq=False)
@@ -103,25 +102,12 @@ class Cluster:
             self.start(executor.slot, self.arrival_seconds())
 
 
-class SimulatedRunner:
-    """Implements `AttemptRunner` on a cluster.
+class SimulatedExecutors:
+    """The executors of a cluster, as runners see them."""
 
-    `loses_shuffle`: whether what a stage sent arrives nowhere. `repeats_task`: whether an executor's task runs once more.
-    `is_too_busy`: whether an executor has had no room for so long that Spark starts its next task on another one.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        loses_shuffle: Callable[[], bool],
-        repeats_task: Callable[[Process], bool],
-        is_too_busy: Callable[[Process], bool],
-    ) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._scheduler = cluster.scheduler
-        self._loses_shuffle = loses_shuffle
-        self._repeats_task = repeats_task
-        self._is_too_busy = is_too_busy
 
     def executors(self) -> list[Executor]:
         self._cluster.replace_lost()
@@ -136,6 +122,30 @@ class SimulatedRunner:
 
     def begin_batch(self, batch: int) -> None:
         pass
+
+    def known(self) -> dict[str, SimulatedExecutor]:
+        """Those that the cluster has, by id."""
+        return {executor.id: executor for executor in self._cluster.executors.values()}
+
+
+class SimulatedRunner(SimulatedExecutors):
+    """Implements `AttemptRunner` on a cluster.
+
+    `loses_shuffle`: whether what a stage sent arrives nowhere. `repeats_task`: whether an executor's task runs once more.
+    `is_too_busy`: whether an executor has had no room for so long that Spark starts its next task on another one.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        loses_shuffle: Callable[[], bool],
+        repeats_task: Callable[[Process], bool],
+        is_too_busy: Callable[[Process], bool],
+    ) -> None:
+        super().__init__(cluster)
+        self._loses_shuffle = loses_shuffle
+        self._repeats_task = repeats_task
+        self._is_too_busy = is_too_busy
 
     def run(
         self, attempt: Attempt, depth: int, executors: Sequence[Executor], rows: None = None, prefetched: Any = None
@@ -162,7 +172,7 @@ class SimulatedRunner:
         return self._begin(attempt, refs, attempt.reading_partitions, stage_tasks.read_sources)
 
     def _refs(self, executors: Sequence[Executor]) -> list[SimulatedExecutor]:
-        known = {executor.id: executor for executor in self._cluster.executors.values()}
+        known = self.known()
         gone = [executor.slot for executor in executors if executor.id not in known]
         if gone:
             raise ExecutorLost(gone)
@@ -226,8 +236,6 @@ class SimulatedRunner:
         if lost:
             raise ExecutorLost(sorted(set(lost)))
         for one in started:
-            if one.worker_died:
-                raise PythonWorkerDied
             if one.error is not None:
                 raise one.error
 

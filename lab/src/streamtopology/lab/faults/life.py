@@ -18,6 +18,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sinks import BatchSink, Writer, open_sink
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS, DeadLetters
 from streamtopology.jobs.connectors.sinks.kafka import KafkaSink
+from streamtopology.jobs.driver.attempt_runner import AttemptRunner
 from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import Progress
@@ -28,6 +29,8 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.pods.configmap_follower import Follower
 from streamtopology.jobs.pods.configmap_watch import ConfigMapContent
 from streamtopology.jobs.pods.routing_configmap import RoutingMap
+from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.runner import RealTimeRunner
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
 from streamtopology.jobs.rerouting.precopy import Precopy
 from streamtopology.jobs.rerouting.precopy_job import migrate
@@ -39,7 +42,9 @@ from streamtopology.jobs.runtime.topology_run import TopologyRun, new_history
 from streamtopology.lab.faults.broker import Broker
 from streamtopology.lab.faults.epochs import random_epoch, random_paces
 from streamtopology.lab.faults.executors import Cluster, SimulatedRunner
+from streamtopology.lab.faults.network import Network
 from streamtopology.lab.faults.operator import NAME
+from streamtopology.lab.faults.resident_workers import SimulatedWorkers
 from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
@@ -58,6 +63,7 @@ class Ports:
     loses_shuffle: Callable[[], bool]
     repeats_task: Callable[[Process], bool]
     is_too_busy: Callable[[Process], bool]
+    real_time: bool
     broker: Broker
     folder: Path
     task_bytes: int
@@ -79,7 +85,7 @@ class Life:
         self._manifest = manifest
         self._routing = routing
         self.mailbox: list[ConfigMapContent] = []
-        self.follower_ended_by: Exception | None = None
+        self.thread_ended_by: Exception | None = None
         self._seed = seed
         self._random = Random(seed)
         self.cluster = Cluster(ports.scheduler, self._new_executor, ports.open_checkpoint, self._arrival_seconds)
@@ -88,6 +94,7 @@ class Life:
         self.query: TopologyQuery | None = None
         self.router: InProcessRouter | None = None
         self.task: Task | None = None
+        self._real_time: RealTimeRunner | None = None
 
     def run(self) -> None:
         """Run until the query ends. Raises what a driver's process would end with."""
@@ -119,7 +126,7 @@ class Life:
         publisher = Publisher(checkpoint, {**sinks, DEAD_LETTERS: DeadLetters(checkpoint.keep)}, opened)
         compaction = Compaction(checkpoint, ports.most_deltas, ports.commits_per_sweep, notify=_nothing)
         driver = BatchLoop(
-            runner=SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task, ports.is_too_busy),
+            runner=self._runner(),
             checkpoint=checkpoint,
             router=router,
             publisher=publisher,
@@ -137,11 +144,12 @@ class Life:
         self.router = router
         if first is not None:
             follower = Follower(cast(TopologyRun, self), NAME, first)
-            ports.scheduler.spawn(self.process, lambda: self._follow(follower), "routing-follower")
+            ports.scheduler.spawn(self.process, lambda: self._guarded(lambda: self._follow(follower)), "routing-follower")
         with ExitStack() as undo:
             undo.callback(publisher.close)
             undo.callback(compaction.close)
             undo.callback(precopy.close)
+            undo.callback(self._end_workers)
             self.query.run(Until(), lambda: _resume(driver, planned_on), time.monotonic)
 
     # --- what others do to it, from threads of its process ---
@@ -182,6 +190,34 @@ class Life:
 
     # --- its surroundings ---
 
+    def _runner(self) -> AttemptRunner:
+        ports = self._ports
+        if not ports.real_time:
+            return SimulatedRunner(self.cluster, ports.loses_shuffle, ports.repeats_task, ports.is_too_busy)
+        network = Network(
+            scheduler=ports.scheduler,
+            driver=self.process,
+            random=Random(f"network {self._seed}"),
+            loses=ports.loses_shuffle,
+            doubles=ports.repeats_task,
+            delays=ports.is_too_busy,
+        )
+        desk = Desk(network.put)
+        ports.scheduler.spawn(self.process, lambda: self._guarded(lambda: network.listen(desk)), "desk")
+        self._real_time = RealTimeRunner(desk, SimulatedWorkers(self.cluster, network))
+        return self._real_time
+
+    def _end_workers(self) -> None:
+        if self._real_time is not None:
+            self._real_time.close()
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Run a thread of this driver that must not end by an error: the world judges it."""
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001
+            self.thread_ended_by = error
+
     def _sink(self, spec: Sink, writer: Writer) -> BatchSink:
         if spec.format != "kafka":
             return open_sink(spec, writer)
@@ -196,11 +232,7 @@ class Life:
             if not self.mailbox:
                 return
             newest, self.mailbox = self.mailbox[-1], []
-            try:
-                follower.take(newest)
-            except Exception as error:  # noqa: BLE001 - the world judges it
-                self.follower_ended_by = error
-                return
+            follower.take(newest)
 
     def _release(self, placement: Placement) -> None:
         assert self.router is not None

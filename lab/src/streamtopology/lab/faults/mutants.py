@@ -31,6 +31,7 @@ class Mutant:
 
     `breaks`: the promise that no longer holds. `histories`: the number within which it is found, of those that `concerns`
     lets through: `operators`, `faults`, `events` and properties of `shape` that its story needs, all of them; empty: any story.
+    `real_time`: in stories by long-lived workers.
     """
 
     name: str
@@ -43,13 +44,15 @@ class Mutant:
     faults: frozenset[str] = frozenset()
     events: frozenset[str] = frozenset()
     shape: frozenset[str] = frozenset()
+    real_time: bool = False
 
     @staticmethod
     def read(path: Path) -> Mutant:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         before, after = given["before"].strip("\n"), given["after"].strip("\n")
         needs = [frozenset(given.get(name, ())) for name in ("operators", "faults", "events", "shape")]
-        return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"], *needs)
+        of_workers = given.get("real_time", False)
+        return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"], *needs, of_workers)
 
     def concerns(self, story: Story) -> bool:
         """True if the story has what this mutant needs to be seen: most promises are about something that may happen."""

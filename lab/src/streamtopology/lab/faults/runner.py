@@ -39,13 +39,15 @@ def simulate_faults(
     show: Callable[[str], None],
     file: Path | None = None,
     concerns: Callable[[Story], bool] | None = None,
+    real_time: bool = False,
 ) -> int:
     """Play histories from `seed` on; 0 if all held, 1 after the first that did not, with its story made short.
 
     `file`: a record to continue (`record.py`), whose next seed is taken in place of `seed`; it gets what held.
-    `concerns`: other stories are passed over; None: none is.
+    `concerns`: other stories are passed over; None: none is. `real_time`: the same stories by long-lived workers.
     """
-    record = None if file is None else open_record(file, seed, digest_of_code())
+    mode = " in real time" if real_time else ""
+    record = None if file is None else open_record(file, seed, f"{digest_of_code()}{mode}")
     tally, first = Tally(), seed if record is None else record.next_seed
     show(f"seed {first}")
 
@@ -54,13 +56,14 @@ def simulate_faults(
         if file is not None and record is not None:
             record.plus(tally).write(file)
 
-    failed = first_wrong(filter(concerns, stories(first)) if concerns else stories(first), amount, tally, report)
+    told = stories(first, real_time)
+    failed = first_wrong(filter(concerns, told) if concerns else told, amount, tally, report)
     if failed is not None:
         story, wrong = failed
         show(f"seed {story.seed}: {wrong}")
         show(tally.line())
         show_story(story, show)
-        show(f"again: streamtopology simulate-faults --seed {story.seed} --histories 1")
+        show(f"again: streamtopology simulate-faults --seed {story.seed} --histories 1{' --real-time' if real_time else ''}")
         return 1
     for line in tally.coverage():
         show(line)
@@ -71,9 +74,9 @@ def simulate_faults(
     return 0
 
 
-def stories(seed: int) -> Iterable[Story]:
+def stories(seed: int, real_time: bool = False) -> Iterable[Story]:
     """The stories from `seed` on, without end."""
-    return map(Story.draw, count(seed))
+    return (Story.draw(number, real_time) for number in count(seed))
 
 
 def first_wrong(stories: Iterable[Story], amount: Amount, tally: Tally, report: Callable[[], None]) -> tuple[Story, str] | None:

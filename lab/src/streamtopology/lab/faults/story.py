@@ -25,6 +25,9 @@ EVENTS = (
     "clock step", "edit",
 )  # fmt: skip
 
+# In real time these happen in place of what happens to Spark's tasks.
+ON_THE_NETWORK = {"lost envelopes": "connection lost", "task twice": "message twice", "task elsewhere": "message late"}
+
 _OLD_VOLUMES = 0.15
 _CONTESTED = ("", "", "", "migrations/", "epochs/", "batches/", "commits/", "state/")
 # The share of events that the next one follows within a few operations.
@@ -63,7 +66,8 @@ class Story:
     """`switching`: the share of steps after which another thread continues; 0: each runs as long as it can.
 
     `contested`: a folder of the checkpoint; at most operations on it another thread continues. Empty: none. `step_seconds`:
-    the time that an operation takes; where it is long, batches last for seconds, and others look on meanwhile.
+    the time that an operation takes; where it is long, batches last for seconds, and others look on meanwhile. `real_time`:
+    by long-lived workers and a network.
     """
 
     seed: int
@@ -76,9 +80,10 @@ class Story:
     most_deltas: int
     commits_per_sweep: int
     step_seconds: float
+    real_time: bool
 
     @staticmethod
-    def draw(seed: int) -> Story:
+    def draw(seed: int, real_time: bool = False) -> Story:
         random = Random(seed)
         shape = Shape.draw(random)
         files = random.choice((8, 20, 40, 80))
@@ -96,6 +101,7 @@ class Story:
             random.choice((2, 3, 6)),
             random.choice((1, 3, 7)),
             random.choice((0.0005, 0.0005, 0.005, 0.02)),
+            real_time,
         )
 
     def without(self, faults: frozenset[int] = frozenset(), events: frozenset[int] = frozenset()) -> Story:

@@ -36,7 +36,7 @@ from streamtopology.lab.faults.people import People
 from streamtopology.lab.faults.producer import Producer
 from streamtopology.lab.faults.scheduler import Died, Process, Scheduler
 from streamtopology.lab.faults.stdlib import Clocks, simulated
-from streamtopology.lab.faults.story import Event, Fault, Story
+from streamtopology.lab.faults.story import ON_THE_NETWORK, Event, Fault, Story
 from streamtopology.lab.faults.topologies import TOPOLOGY
 
 # The most lives of a history without faults, and what each fault adds: a full disk ends some, one after the other.
@@ -141,8 +141,8 @@ class World:
     def _is_hopeless(self, life: Life) -> bool:
         """True if the run has stopped for good, or in a way that it must not."""
         error = None if life.task is None or not _has_ended(life) else life.task.error
-        if life.follower_ended_by is not None:
-            self.wrong = f"the thread that follows the ConfigMap ended by {life.follower_ended_by!r}"
+        if life.thread_ended_by is not None:
+            self.wrong = f"a thread of the driver ended by {life.thread_ended_by!r}"
         if error is not None and not isinstance(error, (Died, StreamTopologyError)):
             self.wrong = f"the driver ended by {type(error).__name__}: {error}"
         elif error is not None and not isinstance(error, Died):
@@ -175,6 +175,7 @@ class World:
             loses_shuffle=self._loses_shuffle,
             repeats_task=self._repeats_task,
             is_too_busy=self._is_too_busy,
+            real_time=story.real_time,
             broker=self.broker,
             folder=self.folder,
             task_bytes=story.shape.task_bytes,
@@ -349,9 +350,9 @@ class World:
                 self.scheduler.wait(None, random.choice((0.01, 0.1, 1.0, _SLOWEST_SECONDS)))
             case "commit answer lost":
                 self.broker.losing = random.randint(1, 3)
-            case "task twice":
+            case "task twice" | "message twice":
                 self._repeating.add(process)
-            case "task elsewhere":
+            case "task elsewhere" | "message late":
                 self._too_busy.add(process)
             case _:
                 self._shuffles_lost = 1
@@ -363,7 +364,9 @@ class World:
         return self.disk.cut_power(random.getrandbits(32))
 
     def _kind_of(self, fault: Fault) -> str:
-        """A bucket has space; requests to it fail instead, or their answers are lost."""
+        """A bucket has space; requests to it fail instead, or their answers are lost. In real time there is a network."""
+        if self.story.real_time and fault.kind in ON_THE_NETWORK:
+            return ON_THE_NETWORK[fault.kind]
         if fault.kind != "no space" or self.bucket is None:
             return fault.kind
         return "requests fail" if fault.seed % 2 else "answers lost"

@@ -1,27 +1,20 @@
-"""The driver's end: one thread that talks to all workers, and the calls that wait for their answers."""
+"""The driver's end: what it knows of its workers, and the calls that wait for their answers."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
-
-import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, ShuffleLost
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.secure import Keys, secured, server
+from streamtopology.jobs.realtime.messages import Bytes
 
-Frames = Sequence[bytes | memoryview]
-
+Frames = Sequence[Bytes]
 
 # Spark's word on the end of a worker comes so soon.
 CAUSE_SECONDS = 5.0
@@ -36,77 +29,58 @@ class WorkerSilent(AttemptLost):
 
 @dataclass
 class PendingOrder:
-    """An order that waits for answers. `workers`: their names, by partition."""
+    """An order that waits for answers. `workers`: their names, by partition. `changed` is held by who calls `tell`."""
 
     number: int
     workers: tuple[str, ...]
-    _events: queue.SimpleQueue[tuple[str, Frames | Exception]] = field(default_factory=queue.SimpleQueue)
+    changed: threading.Condition
+    _events: deque[tuple[str, Frames | Exception]] = field(default_factory=deque[tuple[str, Frames | Exception]])
 
     def tell(self, worker: str, event: Frames | Exception) -> None:
-        self._events.put((worker, event))
+        self._events.append((worker, event))
+        self.changed.notify_all()
 
     def answers(self) -> list[Frames]:
         """Wait for the answers of all workers, by partition. Raises what went wrong at one of them."""
         answers: dict[str, Frames] = {}
-        while len(answers) < len(self.workers):
-            worker, event = self._events.get()
-            if isinstance(event, WorkerSilent):
-                raise self._cause(worker, event)
-            if isinstance(event, Exception):
-                raise event
-            answers[worker] = event
+        with self.changed:
+            while len(answers) < len(self.workers):
+                self.changed.wait_for(lambda: self._events)
+                worker, event = self._events.popleft()
+                if isinstance(event, WorkerSilent):
+                    raise self._cause(worker, event)
+                if isinstance(event, Exception):
+                    raise event
+                answers[worker] = event
         return [answers[worker] for worker in self.workers]
 
     def _cause(self, silent: str, loss: WorkerSilent) -> Exception:
         """Why a worker is silent: its end, of which Spark tells a moment after its connection does, or no more than that."""
         until = time.monotonic() + CAUSE_SECONDS
-        with suppress(queue.Empty):
-            while True:
-                worker, event = self._events.get(timeout=max(until - time.monotonic(), 0.0))
-                if worker == silent and isinstance(event, Exception):
-                    return event
+        while self.changed.wait_for(lambda: self._events, until - time.monotonic()):
+            worker, event = self._events.popleft()
+            if worker == silent and isinstance(event, Exception):
+                return event
         return loss
 
 
 class Desk:
-    """A context manager; while entered, workers reach it at `address`. All other methods may be called from any thread."""
+    """All methods may be called from any thread. `put` sends frames to the worker that the first of them names."""
 
-    def __init__(self, keys: Keys, listens: str) -> None:
-        self._keys = keys
-        self._listens = listens
-        self._undo = ExitStack()
+    def __init__(self, put: Callable[[list[bytes]], None]) -> None:
+        self._put = put
         self._changed = threading.Condition()
         self._addresses: dict[str, str] = {}
-        self._sockets: dict[int, str] = {}
         self._ended: dict[str, Exception] = {}
         self._calls: dict[int, PendingOrder] = {}
-        self._outbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._number = 0
         self._void = 0
-        self._thread = threading.Thread(target=self._run, name="real-time desk", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._undo.callback(os.close, self._wake)
-        context = self._undo.enter_context(secured(self._keys))
-        self._router = server(context, self._keys)
-        self._router.bind(f"tcp://{self._listens}")
-        self.address = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._undo.callback(self._router.disable_monitor)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._put(None)
-        self._thread.join()
-        self._undo.close()
 
     @contextmanager
     def calling(self, workers: Sequence[str], ahead: int | None = None) -> Iterator[PendingOrder]:
         """A call under a new number, while entered. What goes wrong with the order `ahead` goes wrong with it, too."""
         number = self.new_number()
-        call = PendingOrder(number, tuple(workers))
+        call = PendingOrder(number, tuple(workers), self._changed)
         numbers = {number} if ahead is None else {ahead, number}
         with self._changed:
             self._calls.update(dict.fromkeys(numbers, call))
@@ -155,60 +129,36 @@ class Desk:
             self._addresses.pop(worker, None)
             self._lost(worker, loss, self._number)
 
-    # --- the thread ---
+    # --- what comes from workers ---
 
-    def _put(self, frames: list[bytes] | None) -> None:
-        self._outbox.put(frames)
-        os.eventfd_write(self._wake, 1)
-
-    def _run(self) -> None:
-        poller = zmq.Poller()
-        for source in (self._router, self._monitor, self._wake):
-            poller.register(source, zmq.POLLIN)
-        while True:
-            ready = dict(poller.poll())
-            if self._wake in ready:
-                os.eventfd_read(self._wake)
-                while not self._outbox.empty():
-                    frames = self._outbox.get()
-                    if frames is None:
-                        return
-                    self._router.send_multipart(frames, copy=False)
-            frames = self._router.recv_multipart(copy=False) if self._router in ready else None
-            while self._monitor.poll(0):  # first: a new connection may have the socket's number of one that ended
-                self._disconnected(recv_monitor_message(self._monitor)["value"])
-            if frames is not None:
-                self._hear(frames)
-
-    def _hear(self, frames: list[zmq.Frame]) -> None:
-        worker, kind = frames[0].bytes.decode(), frames[1].bytes
+    def heard(self, worker: str, kind: bytes, frames: Frames) -> None:
+        """Take a message: `kind` and the `frames` after it."""
         with self._changed:
             if kind == messages.HELLO:
-                self._hello(worker, frames[2].bytes.decode(), frames[1].get(zmq.SRCFD))
+                self._hello(worker, bytes(frames[0]).decode())
                 return
-            number = messages.number_of(frames[2].bytes)
+            number = messages.number_of(frames[0])
             call = self._calls.get(number)
             if kind == messages.LOST:
                 self._lost(worker, ShuffleLost(), number)
             elif kind == messages.FAILED:
                 self._void = max(self._void, number)
                 if call is not None:
-                    call.tell(worker, _raised(frames[3].bytes, frames[4].bytes.decode()))
+                    call.tell(worker, _raised(frames[1], bytes(frames[2]).decode()))
             elif call is not None:
-                call.tell(worker, [frame.buffer for frame in frames[3:]])
+                call.tell(worker, frames[1:])
 
-    def _hello(self, worker: str, address: str, socket: int) -> None:
+    def disconnected(self, worker: str) -> None:
+        """Note that the connection to `worker` has ended; it may connect again."""
+        with self._changed:
+            self._addresses.pop(worker, None)
+            self._lost(worker, WorkerSilent(worker), self._number)
+
+    def _hello(self, worker: str, address: str) -> None:
         if worker in self._addresses:  # it has connected again before we saw that its connection had ended
             self._lost(worker, WorkerSilent(worker), self._number)
-        self._sockets = {known: of for known, of in self._sockets.items() if of != worker} | {socket: worker}
         self._addresses[worker] = address
         self._changed.notify_all()
-
-    def _disconnected(self, socket: int) -> None:
-        with self._changed:
-            if worker := self._sockets.pop(socket, None):
-                self._addresses.pop(worker, None)
-                self._lost(worker, WorkerSilent(worker), self._number)
 
     def _lost(self, worker: str, loss: Exception, last: int) -> None:
         """Orders up to `last` may have lost what `worker` got or sent."""
@@ -219,7 +169,7 @@ class Desk:
         self._changed.notify_all()
 
 
-def _raised(pickled: bytes, text: str) -> Exception:
+def _raised(pickled: Bytes, text: str) -> Exception:
     """The exception of a worker; one that this process cannot load as its `text`."""
     try:
         error = pickle.loads(pickled)

@@ -20,7 +20,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from streamtopology.jobs.plan.attempt import Attempt
+
+Bytes = bytes | memoryview | pa.Buffer
 
 HELLO, RUN, END, ENVELOPE, DONE, LOST, FAILED = b"hello", b"run", b"end", b"envelope", b"done", b"lost", b"failed"
 
@@ -66,6 +70,6 @@ def numbered(number: int) -> bytes:
     return _NUMBER.pack(number)
 
 
-def number_of(frame: bytes) -> int:
+def number_of(frame: Bytes) -> int:
     (number,) = _NUMBER.unpack(frame)
     return number

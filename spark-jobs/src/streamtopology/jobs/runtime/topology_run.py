@@ -33,7 +33,7 @@ from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
 from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
-from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.desk_socket import DeskSocket
 from streamtopology.jobs.realtime.runner import RealTimeRunner
 from streamtopology.jobs.realtime.secure import Keys
 from streamtopology.jobs.rerouting.gradual import GradualSwitching
@@ -181,9 +181,9 @@ class TopologyRun:
         if not self._real_time:
             return SparkAttemptRunner(spark, cluster.watch, cluster.slot_of, reads_rows)
         run = uuid.uuid4().hex
-        desk = self._undo.enter_context(Desk(Keys.of_run(cluster.secret, run), cluster.desk_listens))
-        workers = ResidentWorkers(spark, cluster.watch, cluster.slot_of, run, desk.address, cluster.worker_port)
-        runner = RealTimeRunner(desk, workers)
+        socket = self._undo.enter_context(DeskSocket(Keys.of_run(cluster.secret, run), cluster.desk_listens))
+        workers = ResidentWorkers(spark, cluster.watch, cluster.slot_of, run, socket.address, cluster.worker_port)
+        runner = RealTimeRunner(socket.desk, workers)
         self._undo.callback(runner.close)
         return runner
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from streamtopology.contract.environment import SPARK_AUTH_SECRET
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, Executor, PythonWorkerDied
 from streamtopology.jobs.realtime.secure import Keys
-from streamtopology.jobs.realtime.worker import Post, serving
+from streamtopology.jobs.realtime.worker_sockets import Post, serving
 from streamtopology.jobs.spark.attempt_runner import SparkExecutors
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, placed, stage

@@ -23,7 +23,7 @@ MODULES = (
     "duckdb",
     "pyspark.worker",
     "streamtopology.jobs.worker.stage_tasks",
-    "streamtopology.jobs.realtime.worker",
+    "streamtopology.jobs.realtime.worker_sockets",
     "streamtopology.jobs.columnar.keys",
     "streamtopology.jobs.columnar.key_kernels",
     "streamtopology.jobs.state",
