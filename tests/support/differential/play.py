@@ -1,4 +1,7 @@
-"""Runs a case on the data plane in one process, and compares what it published with the oracle."""
+"""Runs a case on the data plane, and compares what it published with the oracle.
+
+The data plane is in one process, or in real time on some; then what is lost are workers, by a kill.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from support.differential import values
 from support.differential.case import Case, Event, Version
 from support.differential.lives import Batch
 from support.differential.oracle import Oracle
+from support.real_time import OnProcesses
 from support.stages import Flow, Kept, Loss, Routes
 
 
@@ -35,11 +39,11 @@ class Played:
     silences: list[int]
 
 
-def differences(case: Case) -> list[str]:
+def differences(case: Case, processes: OnProcesses | None = None) -> list[str]:
     """All differences between a run of the case and the oracle; [] if there are none. An exception of the run is one."""
     with TemporaryDirectory() as folder:
         try:
-            played = Player(case, Path(folder)).play()
+            played = Player(case, Path(folder), processes).play()
         except Exception as error:  # noqa: BLE001 - a run that ends is a difference
             return [f"the run ended: {type(error).__name__}: {error}"]
     oracle = Oracle(case, played.batches)
@@ -57,13 +61,15 @@ def differences(case: Case) -> list[str]:
 class Player:
     """A run of a case, in a folder of its own."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: Case, folder: Path, processes: OnProcesses | None) -> None:
         self._case = case
+        self._processes = processes
         for name, table in case.files.items():
             pq.write_table(table, folder / name)
         self._replicas = 4
         self._version = case.first
-        self._flow = Flow(folder, case.first.manifest(portion=case.portion), wall_clock=lambda: float(case.now))
+        manifest = case.first.manifest(portion=case.portion)
+        self._flow = Flow(folder, manifest, wall_clock=lambda: float(case.now), runner=processes)
         self._played = Played([], {}, {}, [])
 
     def play(self) -> Played:
@@ -130,6 +136,9 @@ class Player:
             case "replicas":
                 self._replicas = random.randint(1, 6)
                 self._start(self._version)
+            case "loss" | "forget" if self._processes is not None:
+                slot = f"slot-{random.choice(flow.slots)}"
+                flow.meanwhile.append(lambda: self._kill(slot))
             case "loss":
                 flow.losses.append(Loss(random.randint(0, 3), random.choice([None, *flow.slots])))
             case "forget":
@@ -138,6 +147,11 @@ class Player:
                 flow.resubmitted.append(random.randint(0, 2))
             case _:  # not now
                 pass
+
+    def _kill(self, slot: str) -> None:
+        assert self._processes is not None
+        if slot in self._processes.workers.running:
+            self._processes.workers.kill(slot)
 
     @property
     def _router(self) -> Routes:
