@@ -20,7 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from streamtopology.jobs.exchange.blobs import Blob, StageTask
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes
+from streamtopology.jobs.realtime.messages import Address, Bytes, Part
 from streamtopology.jobs.realtime.secure import Keys, client, secured, server
 from streamtopology.jobs.realtime.worker import Envelope, Event, Unreachable, Worker
 from streamtopology.jobs.worker.cache import PROCESS_CACHE
@@ -146,7 +146,9 @@ def _envelope(frames: Sequence[zmq.Frame]) -> Envelope:
 
 
 def _order(frames: Sequence[zmq.Frame]) -> Event:
-    return None if frames[0].bytes == messages.END else pickle.loads(frames[1].buffer)
+    if frames[0].bytes == messages.END:
+        return None
+    return Part(pickle.loads(frames[1].buffer), messages.number_of(frames[2].buffer))
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:

@@ -41,19 +41,21 @@ class ResidentWorkers(SparkExecutors):
         self._driver = driver
         self._port = port
         self._threads: list[InheritableThread] = []
+        self._given_up: set[str] = set()
 
     def start(self, executor: Executor, name: str, ended: Callable[[Exception], None]) -> None:
         post = Post(self._run, self._driver, name, f"{executor.host}:{self._port}")
-        ref = ExecutorRef(executor.id, executor.host)
+        ref, context = ExecutorRef(executor.id, executor.host), self._spark.sparkContext
 
         def serve() -> None:
+            context.addJobTag(_tag(name))
             try:
                 with self._watch.resident(ref):
                     stage(placed(self._spark, [ref]), serving(post, executor_keys)).collect()
             except AttemptLost as loss:
                 ended(loss)
             except Exception as failure:  # noqa: BLE001 - who waits for this worker raises it
-                ended(failure)
+                ended(PythonWorkerDied() if name in self._given_up else failure)
             else:
                 ended(PythonWorkerDied())
 
@@ -61,11 +63,20 @@ class ResidentWorkers(SparkExecutors):
         self._threads = [*(known for known in self._threads if known.is_alive()), thread]
         thread.start()
 
+    def give_up(self, name: str) -> None:
+        """Cancel the worker's job: Spark then kills its Python process, also one that is stopped."""
+        self._given_up.add(name)
+        self._spark.sparkContext.cancelJobsWithTag(_tag(name))
+
     def await_ends(self) -> None:
         """Wait for the workers that have been told to end."""
         until = time.monotonic() + _END_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+
+def _tag(worker: str) -> str:
+    return f"worker {worker}"
 
 
 def executor_keys(run: str) -> Keys:
