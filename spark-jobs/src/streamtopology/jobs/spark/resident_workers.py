@@ -14,6 +14,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from streamtopology.contract.environment import SPARK_AUTH_SECRET
+from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, Executor, PythonWorkerDied
 from streamtopology.jobs.realtime.secure import Keys
 from streamtopology.jobs.realtime.worker_sockets import Post, serving
@@ -51,13 +52,13 @@ class ResidentWorkers(SparkExecutors):
             context.addJobTag(_tag(name))
             try:
                 with self._watch.resident(ref):
-                    stage(placed(self._spark, [ref]), serving(post, executor_keys)).collect()
+                    hindered = stage(placed(self._spark, [ref]), serving(post, executor_keys)).collect()
             except AttemptLost as loss:
                 ended(loss)
             except Exception as failure:  # noqa: BLE001 - who waits for this worker raises it
                 ended(PythonWorkerDied() if name in self._given_up else failure)
             else:
-                ended(PythonWorkerDied())
+                ended(Unavailable(hindered[0].decode()) if hindered else PythonWorkerDied())
 
         thread = InheritableThread(target=serve, name=f"worker {name}", daemon=True)
         self._threads = [*(known for known in self._threads if known.is_alive()), thread]
