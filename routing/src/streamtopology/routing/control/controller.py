@@ -44,9 +44,6 @@ from streamtopology.routing.epochs.epoch import Epoch
 # An imbalance beyond this is answered after `FEW_BATCHES`: no noise looks like it, and every batch under it is dear.
 GLARING = 0.5
 
-# A change is at least so many tolerances of a batch's time.
-LEAST_CHANGE = 2.0
-
 # Intervals over which a re-routing must earn its cost.
 HORIZON_INTERVALS = 6
 
@@ -189,8 +186,8 @@ class Controller:
         if awaited is not None:
             return Hold(HoldReason.NOT_ACTIVE, epoch=awaited)
         due_seconds = self._judged_at + settings.interval_seconds * self._trials.patience - now
-        least = LEAST_CHANGE * settings.tolerance
-        self._has_changed = not self._trials.is_pending and self._window.has_worsened(current.number, least)
+        is_new = self._window.has_worsened(current.number, settings.tolerance)
+        self._has_changed = is_new and not self._trials.is_pending
         if self._has_changed:
             return None
         if due_seconds > 0:
@@ -238,7 +235,8 @@ class Controller:
 
     def _decide(self, now: float, judged: Mapping[str, Remedy], assessment: Assessment) -> Decision:
         """Weigh, and remember the verdict and what is to be measured of it."""
-        self._judged_at = now
+        if not self._has_changed:  # what two batches showed is looked at again when that is due
+            self._judged_at = now
         decision = self._weigh(judged, assessment)
         self._verdict = decision.reason if isinstance(decision, Proposal) else decision
         self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)
