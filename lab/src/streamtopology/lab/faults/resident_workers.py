@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, PythonWorkerDied
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, Part
-from streamtopology.jobs.realtime.worker import Envelope, Event, Unreachable, Worker
+from streamtopology.jobs.realtime.messages import Address, Bytes, OrderPart
+from streamtopology.jobs.realtime.worker import Arrival, Event, LostPeer, Worker
 from streamtopology.lab.faults.executors import HEARTBEAT_SECONDS, Cluster, SimulatedExecutor, SimulatedExecutors
 from streamtopology.lab.faults.network import NOTICES, Connection, Network
 from streamtopology.lab.faults.scheduler import Died, Process, Task
@@ -134,7 +134,7 @@ class SimulatedLines:
                 self._driver = None
                 self._connect_again()
                 return
-            yield None if frames[0] == messages.END else Part(pickle.loads(frames[1]), messages.number_of(frames[2]))
+            yield None if frames[0] == messages.END else OrderPart(pickle.loads(frames[1]), messages.number_of(frames[2]))
 
     def _envelopes(self) -> Iterator[Event]:
         for connection in self._network.shuffled(self._inbox):
@@ -142,14 +142,14 @@ class SimulatedLines:
                 if frames is None:
                     self._inbox.remove(connection)
                     break
-                yield Envelope(Address.unpacked(frames[1]), frames[2:])
+                yield Arrival(Address.unpacked(frames[1]), frames[2:])
 
     def _losses(self) -> Iterator[Event]:
         for worker, connection in list(self._peers.items()):
             self._network.end_if_doomed(connection, self._process)
             if any(frames is None for frames in self._network.arrived(connection.to_client)):
                 del self._peers[worker]
-                yield Unreachable(worker)
+                yield LostPeer(worker)
 
     def _connect_again(self) -> None:
         """As ZeroMQ's own thread does: what waited is sent before the worker can say hello."""

@@ -49,10 +49,10 @@ class WindowBatch:
     read_ahead: bool
     # Sources were read during the batch before, and operators hardly waited for them: nothing to gain there.
     source_is_hidden: bool
-    # The share of its seconds in which slots waited for the last one of a stage.
-    lost: float
     # The time for which a row between two executors kept a link busy; 0 where that is not known.
     remote_seconds: float = 0.0
+    # The share of its seconds in which slots waited for the last one of a stage.
+    lost: float = 0.0
 
     @property
     def seconds_per_row(self) -> float:

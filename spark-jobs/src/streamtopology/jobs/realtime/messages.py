@@ -66,7 +66,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Part:
+class OrderPart:
     """What one worker does of an order: all at `partition`."""
 
     order: Order

@@ -18,14 +18,14 @@ import pyarrow as pa
 from streamtopology.jobs.exchange.blobs import Blob
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, Order, Part
+from streamtopology.jobs.realtime.messages import Address, Bytes, Order, OrderPart
 from streamtopology.jobs.worker.attempt_context import AttemptContext
 from streamtopology.jobs.worker.cache import WorkerCache
 from streamtopology.jobs.worker.stage_tasks import read_sources, run_instances, send_state
 
 
 @dataclass(frozen=True)
-class Envelope:
+class Arrival:
     """What another worker has sent."""
 
     address: Address
@@ -33,14 +33,14 @@ class Envelope:
 
 
 @dataclass(frozen=True)
-class Unreachable:
+class LostPeer:
     """What was sent to `worker`, an address, may not have arrived."""
 
     worker: str
 
 
 # None: the driver ends this worker.
-Event = Part | Envelope | Unreachable | None
+Event = OrderPart | Arrival | LostPeer | None
 
 
 class Lines(Protocol):
@@ -74,7 +74,7 @@ class Worker:
         self._lines = lines
         self._cache = cache
         self._obeyed = obeyed
-        self._orders: deque[Part | None] = deque()
+        self._orders: deque[OrderPart | None] = deque()
         self._arrived: dict[Address, Sequence[Bytes]] = {}
         self._order: Order | None = None
         self._done = 0
@@ -84,12 +84,12 @@ class Worker:
         while (part := self._next()) is not None:
             self._obey(part)
 
-    def _next(self) -> Part | None:
+    def _next(self) -> OrderPart | None:
         while not self._orders:
             self._receive()
         return self._orders.popleft()
 
-    def _obey(self, part: Part) -> None:
+    def _obey(self, part: OrderPart) -> None:
         self._order = order = part.order
         try:
             if order.depth == 0:
@@ -106,7 +106,7 @@ class Worker:
         self._done += 1
         self._obeyed(self._done)
 
-    def _run(self, part: Part) -> Sequence[Blob]:
+    def _run(self, part: OrderPart) -> Sequence[Blob]:
         """The tasks of an order, one after the other; returns the reports that were gathered here."""
         order, attempt = part.order, part.order.attempt
         if order.ahead is not None:
@@ -122,7 +122,7 @@ class Worker:
                 self._send(part, level + 1, sent)
         return sent[_blobs_of(attempt, part.partition)]
 
-    def _task(self, part: Part) -> AttemptContext:
+    def _task(self, part: OrderPart) -> AttemptContext:
         return AttemptContext(part.order.attempt, part.partition, self._cache)
 
     def _await(self, awaited: Sequence[Address]) -> Iterator[Bytes]:
@@ -148,7 +148,7 @@ class Worker:
         }
         self._lines.keep(order.workers)
 
-    def _send(self, part: Part, level: int, blobs: Sequence[pa.Buffer]) -> None:
+    def _send(self, part: OrderPart, level: int, blobs: Sequence[pa.Buffer]) -> None:
         address = Address(part.order.number, level, part.partition)
         for partition, worker in enumerate(part.order.workers):
             envelope = blobs[_blobs_of(part.order.attempt, partition)]
@@ -164,9 +164,9 @@ class Worker:
         """Wait for messages, and take those that have come."""
         for event in self._lines.receive():
             match event:
-                case Envelope():
+                case Arrival():
                     self._arrived[event.address] = event.blobs
-                case Unreachable():
+                case LostPeer():
                     if self._order is not None:
                         self._answer(messages.LOST, self._order, [event.worker.encode()])
                 case _:

@@ -1,6 +1,6 @@
 """A worker's ZeroMQ sockets: one to its driver, one that other workers send to, one to each of those.
 
-A worker that cannot be reached, or no longer, is told as `Unreachable`.
+A worker that cannot be reached, or no longer, is told as `LostPeer`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from zmq.utils.monitor import recv_monitor_message
 from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.exchange.blobs import Blob, StageTask
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, Part
+from streamtopology.jobs.realtime.messages import Address, Bytes, OrderPart
 from streamtopology.jobs.realtime.secure import Keys, client, secured, server
-from streamtopology.jobs.realtime.worker import Envelope, Event, Unreachable, Worker
+from streamtopology.jobs.realtime.worker import Arrival, Event, LostPeer, Worker
 from streamtopology.jobs.worker.cache import PROCESS_CACHE
 from streamtopology.jobs.worker.stage_tasks import exhaust
 
@@ -145,10 +145,10 @@ class WorkerSockets:
         else:
             yield self._unreachable(worker)
 
-    def _unreachable(self, worker: str) -> Unreachable:
+    def _unreachable(self, worker: str) -> LostPeer:
         """Hang up, so that what comes next gets a connection of its own."""
         self._hang_up(worker)
-        return Unreachable(worker)
+        return LostPeer(worker)
 
 
 def _waiting(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
@@ -160,15 +160,15 @@ def _waiting(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
             return
 
 
-def _envelope(frames: Sequence[zmq.Frame]) -> Envelope:
+def _envelope(frames: Sequence[zmq.Frame]) -> Arrival:
     _, _, address, *blobs = frames
-    return Envelope(Address.unpacked(address.bytes), [blob.buffer for blob in blobs])
+    return Arrival(Address.unpacked(address.bytes), [blob.buffer for blob in blobs])
 
 
 def _order(frames: Sequence[zmq.Frame]) -> Event:
     if frames[0].bytes == messages.END:
         return None
-    return Part(pickle.loads(frames[1].buffer), messages.number_of(frames[2].buffer))
+    return OrderPart(pickle.loads(frames[1].buffer), messages.number_of(frames[2].buffer))
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:
