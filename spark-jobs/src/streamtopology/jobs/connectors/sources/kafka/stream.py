@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -23,6 +25,8 @@ from confluent_kafka import (
     Uuid,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin._topic import TopicDescription
 
 from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
@@ -182,17 +186,17 @@ class KafkaStream:
         known = next_in(end["id"], start.get(topic))
         if end["next"].keys() <= known.keys():
             return known
-        is_there = _ids(self._spec, [topic])[topic] is not None
-        first = {partition: low for partition, (low, _) in self._ranges(topic).items()} if is_there else {}
+        there = _topics(self._spec, [topic])
+        first = {p: low for now in there.values() if now is not None for p, (low, _) in now.ranges.items()}
         return {**dict.fromkeys(end["next"], 0), **first, **known}
 
     def _look(self, known: Offsets) -> dict[str, TopicNow]:
         """The topics as they are now. Raises SourceError for one that is gone, unless it is `known` and loss is allowed."""
         found: dict[str, TopicNow] = {}
         topics = topics_of(self._spec) if self._pattern is None else self._matching(self._pattern, known)
-        for topic, topic_id in _ids(self._spec, topics).items():  # before the offsets: those of a newer topic are refused
-            if topic_id is not None:
-                found[topic] = TopicNow(topic_id, self._ranges(topic))
+        for topic, now in _topics(self._spec, topics).items():
+            if now is not None:
+                found[topic] = now
             elif self._fails_on_loss if topic in known else self._pattern is None:
                 raise _gone(self._spec, topic)
         return found
@@ -204,19 +208,6 @@ class KafkaStream:
         except KafkaException as error:
             raise _unreachable(self._spec, f"of pattern {pattern.pattern}", error) from error
         return matching(pattern, {*there, *known})
-
-    def _ranges(self, topic: str) -> dict[str, tuple[int, int]]:
-        """Partition -> (first offset, last stable offset + 1), in partition order."""
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
-            if metadata.error is not None:
-                raise KafkaException(metadata.error)
-            return {
-                str(p): self._consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT_SECONDS)
-                for p in sorted(metadata.partitions)
-            }
-        except KafkaException as error:
-            raise _unreachable(self._spec, topic, error) from error
 
 
 class KafkaGroup:
@@ -266,8 +257,8 @@ def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterat
 
 def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
     """True if the topic is still the one of which the descriptor has offsets."""
-    topic_id = _ids(spec, [descriptor.path])[descriptor.path]
-    return topic_id is not None and is_same(topic_id, descriptor.topic_id)
+    now = _described(spec, [descriptor.path])[descriptor.path]
+    return now is not None and is_same(_id_of(now), descriptor.topic_id)
 
 
 def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
@@ -408,22 +399,52 @@ def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
     return AdminClient(dict(settings))
 
 
-def _ids(spec: SourceSpec, topics: list[str]) -> dict[str, str | None]:
-    """The ids of topics, "" where the broker has none; None of a topic that does not exist. Raises SourceError."""
-    ids: dict[str, str | None] = {}
+def _topics(spec: SourceSpec, topics: list[str]) -> dict[str, TopicNow | None]:
+    """Topics as they are now, partitions in their order; None for one that does not exist. Raises SourceError."""
+    described = _described(spec, topics)  # before the offsets: those of a newer topic are refused
+    partitions = [TopicPartition(t, p.id) for t, now in described.items() if now is not None for p in now.partitions]
+    asked = [_asked_offsets(spec, partitions, of()) for of in (OffsetSpec.earliest, OffsetSpec.latest)]
+    ranges: dict[str, dict[str, tuple[int, int]]] = {topic: {} for topic in topics}
+    for partition in sorted(partitions):
+        try:
+            low, high = (answers[partition].result().offset for answers in asked)
+        except KafkaException as error:
+            raise _unreachable(spec, partition.topic, error) from error
+        ranges[partition.topic][str(partition.partition)] = low, high
+    return {t: None if now is None else TopicNow(_id_of(now), ranges[t]) for t, now in described.items()}
+
+
+def _asked_offsets(
+    spec: SourceSpec, partitions: list[TopicPartition], which: OffsetSpec | None
+) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+    """The first offsets of all partitions, or those after their last stable messages: one request for each broker."""
+    if not partitions:
+        return {}
+    isolation = IsolationLevel[consumer_settings(spec)["isolation.level"].upper()]
+    wanted = dict.fromkeys(partitions, cast(OffsetSpec, which))
+    return admin(spec).list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
+
+
+def _described(spec: SourceSpec, topics: list[str]) -> dict[str, TopicDescription | None]:
+    """What the broker says of topics; None of one that does not exist. Raises SourceError."""
+    described: dict[str, TopicDescription | None] = {}
     if not topics:
-        return ids
+        return described
     asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
     for topic, answer in asked.items():
         try:
-            found = str(answer.result().topic_id)
+            described[topic] = answer.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise _unreachable(spec, topic, error) from error
-            ids[topic] = None
-        else:
-            ids[topic] = "" if found == _NO_ID else found
-    return ids
+            described[topic] = None
+    return described
+
+
+def _id_of(topic: TopicDescription) -> str:
+    """Kafka's id of a topic, "" where the broker has none."""
+    found = str(topic.topic_id)
+    return "" if found == _NO_ID else found
 
 
 @cache
