@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
+from streamtopology.jobs.connectors.sources.kafka.fetcher import TIMEOUT_SECONDS, Fetcher, place_of, says_deleted, value_bytes
 from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
@@ -52,13 +53,11 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
 )
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA, kafka_schema
 
-_TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
 GROUP_SECONDS = 5.0
 # Size of the messages that are put into one table; one fetch more may be in it.
 _TABLE_ROWS = 50_000
 _TABLE_BYTES = 16 << 20
-_WEIGHED = 256
 # The size of a message as foreseen before any was read.
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
@@ -107,7 +106,7 @@ class KafkaStream:
         for topic, now in there.items():
             asked = [TopicPartition(topic, int(p), times.of(topic, p)) for p in now.ranges]
             try:
-                marks = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS)
+                marks = self._consumer.offsets_for_times(asked, timeout=TIMEOUT_SECONDS)
                 for mark in marks:
                     if mark.error is not None:
                         raise KafkaException(mark.error)
@@ -204,7 +203,7 @@ class KafkaStream:
     def _matching(self, pattern: re.Pattern[str], known: Iterable[str]) -> list[str]:
         """The topics of a pattern: those that there are, and those that are `known`, though they may be gone."""
         try:
-            there = self._consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics
+            there = self._consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
             raise _unreachable(self._spec, f"of pattern {pattern.pattern}", error) from error
         return matching(pattern, {*there, *known})
@@ -239,98 +238,90 @@ def fails_on_loss(spec: SourceSpec) -> bool:
     return spec.options.get("failOnDataLoss", "true").lower() == "true"
 
 
-def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    """The committed messages of an offset range, columns of `kafka_schema`; aborted ones and gaps are left out.
+def read_ranges(descriptors: Sequence[Descriptor], spec: SourceSpec, tally: Tally) -> Iterator[tuple[Descriptor, pa.Table]]:
+    """The committed messages of offset ranges, columns of `kafka_schema`; aborted ones and gaps are left out.
 
     Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says; with a
-    topic that was created again since, all are. One range of a source at a time: ranges share the process's consumer.
+    topic that was created again since, all are. One thread at a time may read: all share the process's consumer.
     """
-    if not _is_there(descriptor, spec):
-        if fails_on_loss(spec):
-            raise SourceError(another_topic(spec.name, descriptor.path))
-        tally.skipped += descriptor.end - descriptor.start
-        return
-    yield from _read_there(descriptor, spec, tally)
-    if not _is_there(descriptor, spec):
-        raise SourceError(f"source {spec.name!r}: topic {descriptor.path} was deleted while it was read; start again")
+    fetcher = _fetcher(tuple(sorted(consumer_settings(spec).items())))
+    fetcher.let_go_unread()
+    others = _of_other_topics([each for each in descriptors if not fetcher.goes_on_with(each)], spec)
+    if others and fails_on_loss(spec):
+        raise SourceError(another_topic(spec.name, others[0].path))
+    for descriptor in descriptors:
+        if descriptor in others:
+            tally.skipped += descriptor.end - descriptor.start
+        else:
+            yield from ((descriptor, table) for table in _read_there(fetcher, descriptor, spec, tally))
+    if deleted := _of_other_topics([each for each in descriptors if each not in others], spec):
+        raise _deleted(spec, deleted[0].path)
 
 
-def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
-    """True if the topic is still the one of which the descriptor has offsets."""
-    now = _described(spec, [descriptor.path])[descriptor.path]
-    return now is not None and is_same(_id_of(now), descriptor.topic_id)
+def _of_other_topics(descriptors: Sequence[Descriptor], spec: SourceSpec) -> list[Descriptor]:
+    """Those whose topic is not the one any more of which they have offsets."""
+    now = _described(spec, list(dict.fromkeys(each.path for each in descriptors)))
+
+    def is_there(descriptor: Descriptor) -> bool:
+        topic = now[descriptor.path]
+        return topic is not None and is_same(_id_of(topic), descriptor.topic_id)
+
+    return [descriptor for descriptor in descriptors if not is_there(descriptor)]
 
 
-def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    consumer = _consumer(tuple(sorted(consumer_settings(spec).items())))
-    reached, rows, size, schema = descriptor.start, list[Message](), 0, kafka_schema(spec)
+def _read_there(fetcher: Fetcher, descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
+    reached, rows, size, schema, fetched = descriptor.start, list[Message](), 0, kafka_schema(spec), list[Message]()
     try:
-        consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
+        if not fetcher.goes_on_with(descriptor):
+            fetcher.begin(descriptor, descriptor.start)
         while reached < descriptor.end:
-            fetched = _fetched(consumer, descriptor.end - reached)
+            fetched = fetcher.next(descriptor, descriptor.end - reached)
+            rows += [m for m in fetched if m.error() is None and cast(int, m.offset()) >= descriptor.start]
+            reached = _after_last(rows, reached)
             marks = [message for message in fetched if message.error() is not None]
-            rows += fetched if not marks else [message for message in fetched if message.error() is None]
-            if any(_says_deleted(mark) for mark in marks):
-                reached = _after_deleted(consumer, descriptor, spec, _after_last(rows, reached), tally)
-            else:
-                reached = max(_position_after(message, descriptor, spec) for message in [*marks, fetched[-1]])
-            size += _value_bytes(fetched)
+            if reached < descriptor.end and any(says_deleted(mark) for mark in marks):
+                reached = _after_deleted(fetcher, descriptor, spec, reached, tally)
+            elif reached < descriptor.end and marks:
+                reached = max(reached, *(_end_of_partition(mark, descriptor, spec) for mark in marks))
+            size += value_bytes(fetched)
             if len(rows) >= _TABLE_ROWS or size >= _TABLE_BYTES:
                 yield _table(rows, descriptor, schema)
                 rows, size = [], 0
     except (KafkaException, TimeoutError) as error:
+        if isinstance(error, TimeoutError) and _of_other_topics([descriptor], spec):
+            raise _deleted(spec, descriptor.path) from error
         raise _unreachable(spec, f"{descriptor.path}, partition {descriptor.part}, offset {reached},", error) from error
     finally:
-        consumer.unassign()
+        if reached >= descriptor.end:
+            fetcher.keep(descriptor, fetched)
+        else:
+            fetcher.let_go([place_of(descriptor)])
     if rows:
         yield _table(rows, descriptor, schema)
-
-
-def _fetched(consumer: Consumer, wanted: int) -> list[Message]:
-    """The next message, waited for, and those that came with it: `consume` alone would wait until it has them all."""
-    first = consumer.poll(_TIMEOUT_SECONDS)
-    if first is None:
-        raise TimeoutError(f"no message in {_TIMEOUT_SECONDS:.0f} s")
-    return [first, *consumer.consume(min(wanted, _TABLE_ROWS), timeout=0)]
-
-
-def _value_bytes(messages: list[Message]) -> int:
-    """Estimate the size of the messages' values; of many some are weighed, evenly spread."""
-    step = max(1, len(messages) // _WEIGHED)
-    return step * sum(map(len, messages[::step]))
-
-
-def _says_deleted(mark: Message) -> bool:
-    """True if the broker no longer has the offset that the consumer is at: auto.offset.reset is `error`."""
-    error = mark.error()
-    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
 def _after_last(rows: list[Message], before: int) -> int:
     return cast(int, rows[-1].offset()) + 1 if rows else before
 
 
-def _after_deleted(consumer: Consumer, descriptor: Descriptor, spec: SourceSpec, at: int, tally: Tally) -> int:
-    """Move `consumer` from `at` to the first offset that exists, at most to the range's end; return it."""
+def _after_deleted(fetcher: Fetcher, descriptor: Descriptor, spec: SourceSpec, at: int, tally: Tally) -> int:
+    """Go on from `at` at the first offset that exists, at most at the range's end; return it."""
     topic, partition = descriptor.path, descriptor.part
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+    low, high = fetcher.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS)
     exists = low <= at <= high  # then the mark is an old one, of a place that was left
     if not exists and fails_on_loss(spec):
         raise SourceError(lost_messages(spec.name, topic, partition, at, low, high))
     reached = at if exists else min(low, descriptor.end) if at < low else descriptor.end
     tally.skipped += reached - at
-    consumer.assign([TopicPartition(topic, partition, reached)])
+    fetcher.begin(descriptor, reached)
     return reached
 
 
-def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
-    """The offset reached with `message`; the end-of-partition event is behind transaction marks, which are no rows."""
-    offset = cast(int, message.offset())  # a fetched message has one
-    error = message.error()
-    if error is None:
-        return offset + 1
-    if error.code() == KafkaError._PARTITION_EOF:
-        return offset
+def _end_of_partition(mark: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
+    """The offset of an end of the partition, which is behind transaction marks, that are no rows."""
+    error = mark.error()
+    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        return cast(int, mark.offset())
     raise _unreachable(spec, descriptor.path, KafkaException(error))
 
 
@@ -422,7 +413,7 @@ def _asked_offsets(
         return {}
     isolation = IsolationLevel[consumer_settings(spec)["isolation.level"].upper()]
     wanted = dict.fromkeys(partitions, cast(OffsetSpec, which))
-    return admin(spec).list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
+    return admin(spec).list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
 
 
 def _described(spec: SourceSpec, topics: list[str]) -> dict[str, TopicDescription | None]:
@@ -430,7 +421,7 @@ def _described(spec: SourceSpec, topics: list[str]) -> dict[str, TopicDescriptio
     described: dict[str, TopicDescription | None] = {}
     if not topics:
         return described
-    asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
+    asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=TIMEOUT_SECONDS)
     for topic, answer in asked.items():
         try:
             described[topic] = answer.result()
@@ -448,14 +439,18 @@ def _id_of(topic: TopicDescription) -> str:
 
 
 @cache
-def _consumer(settings: tuple[tuple[str, str], ...]) -> Consumer:
+def _fetcher(settings: tuple[tuple[str, str], ...]) -> Fetcher:
     """One consumer per process and setting: connecting costs more than reading a small range."""
-    return Consumer(dict(settings))
+    return Fetcher(Consumer(dict(settings)))
 
 
 def _unreachable(spec: SourceSpec, topic: str, error: Exception) -> SourceError:
     servers = spec.options.get("kafka.bootstrap.servers")
     return SourceError(f"source {spec.name!r}: topic {topic} at {servers} cannot be read: {error}")
+
+
+def _deleted(spec: SourceSpec, topic: str) -> SourceError:
+    return SourceError(f"source {spec.name!r}: topic {topic} was deleted while it was read; start again")
 
 
 def _gone(spec: SourceSpec, topic: str) -> SourceError:
