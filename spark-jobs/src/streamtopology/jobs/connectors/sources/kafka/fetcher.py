@@ -17,6 +17,8 @@ from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 TIMEOUT_SECONDS = 30.0
 # How far a range may be behind the one before that was read here: what others have read of the partition is dropped.
 _NEAR = 1_000
+# A range of more messages is read alone: what came of other partitions meanwhile would fill the memory.
+_FEW = 5_000
 # A partition that others read by now is let go.
 _UNREAD_SECONDS = 10.0
 # What partitions hold that are not being read, with what Python takes for a message.
@@ -83,12 +85,18 @@ class Fetcher:
 
         Raises TimeoutError and KafkaException.
         """
-        kept, until = self._kept[place_of(descriptor)], time.monotonic() + TIMEOUT_SECONDS
+        place, until = place_of(descriptor), time.monotonic() + TIMEOUT_SECONDS
+        kept = self._kept[place]
+        if wanted > _FEW:
+            self.let_go([other for other in self._kept if other != place])
         while not kept.ahead:
             first = self.consumer.poll(max(0.0, until - time.monotonic()))
             if first is None:
                 raise TimeoutError(f"no message in {TIMEOUT_SECONDS:.0f} s")
-            self._sort([first, *self.consumer.consume(min(wanted, _MOST_AT_ONCE), timeout=0)])
+            messages = [first, *self.consumer.consume(min(wanted, _MOST_AT_ONCE), timeout=0)]
+            if len(self._kept) == 1:
+                return messages
+            self._sort(messages)
             self._limit(but_for=kept)
         taken, kept.ahead = kept.ahead, []
         return taken
@@ -98,7 +106,7 @@ class Fetcher:
         place = place_of(descriptor)
         kept = self._kept[place]
         kept.reached, kept.read_at = descriptor.end, time.monotonic()
-        if any(map(says_deleted, fetched)):  # nothing more would come
+        if descriptor.rows > _FEW or any(map(says_deleted, fetched)):  # after that nothing more would come
             self.let_go([place])
         else:
             kept.ahead = [message for message in fetched if cast(int, message.offset()) >= descriptor.end]

@@ -362,6 +362,9 @@ def consumer_settings(spec: SourceSpec) -> dict[str, str]:
     defaults = {
         "group.id": group_of(spec),
         "isolation.level": "read_committed",
+        # For how long a partition that is assigned may wait; librdkafka's own are a second and half a second.
+        "fetch.queue.backoff.ms": "10",
+        "fetch.wait.max.ms": "100",
         "queued.max.messages.kbytes": "16384",  # fetched ahead; librdkafka's own 64 MiB would be twice a task's rows
         **_RECONNECTING,
     }
