@@ -395,15 +395,19 @@ def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
 
 def _topics(spec: SourceSpec, topics: list[str]) -> dict[str, TopicNow | None]:
     """Topics as they are now, partitions in their order; None for one that does not exist. Raises SourceError."""
+    try:
+        return retried(lambda: _look_at(spec, topics), TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise _unreachable(spec, ", ".join(topics), error) from error
+
+
+def _look_at(spec: SourceSpec, topics: list[str]) -> dict[str, TopicNow | None]:
     described = _described(spec, topics)  # before the offsets: those of a newer topic are refused
     partitions = [TopicPartition(t, p.id) for t, now in described.items() if now is not None for p in now.partitions]
     asked = [_asked_offsets(spec, partitions, of()) for of in (OffsetSpec.earliest, OffsetSpec.latest)]
     ranges: dict[str, dict[str, tuple[int, int]]] = {topic: {} for topic in topics}
     for partition in sorted(partitions):
-        try:
-            low, high = (answers[partition].result().offset for answers in asked)
-        except KafkaException as error:
-            raise _unreachable(spec, partition.topic, error) from error
+        low, high = (answers[partition].result().offset for answers in asked)
         ranges[partition.topic][str(partition.partition)] = low, high
     return {t: None if now is None else TopicNow(_id_of(now), ranges[t]) for t, now in described.items()}
 
