@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.collector import Collector, Received, collecting
-from support.stages import SLOTS, Flow, Loss, manifest, random_table
+from support.stages import SLOTS, Flow, Loss, Routes, manifest, random_table
 
 from streamtopology.jobs.driver import batch_trace
 from streamtopology.jobs.driver.batch_trace import MOST_PARTS
@@ -86,6 +86,20 @@ def assert_in_order(whole: Received, parts: Sequence[Received]) -> None:
     """The parts follow each other within the whole."""
     instants = [whole.began_at, *(instant for part in parts for instant in (part.began_at, part.ended_at)), whole.ended_at]
     assert all(before <= after + 1e-6 for before, after in pairwise(instants)), instants
+
+
+def test_steps_of_a_batch_add_up_to_its_seconds_lost_attempts_included(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, counting())
+    flow.batch(s=rows(300))
+    flow.losses = [Loss(1, 0)]
+    flow.batch(s=rows(300))
+    assert isinstance(flow.router, Routes)
+    for done, attempt in zip(flow.router.done, (1, 2), strict=True):
+        assert done.attempt.attempt == attempt
+        assert done.steps is not None
+        took = vars(done.steps)
+        assert all(seconds >= 0 for seconds in took.values()), took
+        assert 0 < sum(took.values()) <= done.seconds, took
 
 
 def test_operators_span_has_its_instances_with_rows_and_executors(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtopology.jobs.columnar.expressions import ExpressionError, output_schema, project
+from streamtopology.jobs.columnar.expressions import ExpressionError, left_out, output_schema, project
 from streamtopology.jobs.columnar.spark_functions import IN_DUCKDB
 
 AT = datetime.datetime(2013, 1, 1, 5, 30, tzinfo=datetime.UTC)
@@ -190,3 +190,18 @@ def test_full_memory_is_no_fault_of_the_expression():
     printed = subprocess.run([sys.executable, "-c", FULL], check=True, capture_output=True, text=True).stdout
     assert "Out of Memory" in printed
     assert "repeat(x, 4000000000)" in printed
+
+
+def test_columns_of_rows_that_where_leaves_out_are_null_where_their_expression_fails() -> None:
+    texts = pa.RecordBatch.from_pylist([{"v": "no JSON"}, {"v": '{"at": 7}'}, {"v": '{"at": 8, "b": 1}'}])
+    select = ["error(v) AS never", "json_extract_string(v, '$.at') AS At", "v"]
+    where = "v LIKE '%b%'"
+    assert left_out(texts, select, where, ["At"]).to_pydict() == {"At": [None, "7"]}
+    assert left_out(texts, select, where, ["v"]).to_pydict() == {"v": ["no JSON", '{"at": 7}']}
+    assert left_out(texts.slice(1), select, where, ["At", "v"]).to_pydict() == {"At": ["7"], "v": ['{"at": 7}']}
+
+
+def test_an_expression_that_fails_is_named_by_the_rows_that_where_lets_through() -> None:
+    texts = pa.RecordBatch.from_pylist([{"v": "no JSON"}, {"v": "7"}])
+    with pytest.raises(ExpressionError, match=r"^expression 'CAST\(v AS BOOLEAN\) AS b': "):
+        project(texts, ["json(v) AS j", "CAST(v AS BOOLEAN) AS b"], "json_valid(v)")

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from support.page_histories import HOSTILE, NOW, flights, many, played, recorded
 
 from streamtopology.contract.page import PageCondition
 from streamtopology.contract.reasons import EpochCause, EpochReason, RemedyKind, StageReason
+from streamtopology.contract.stats import BatchSteps
 from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.admin.ask_cluster import Unreachable
 from streamtopology.jobs.observe.history import History
@@ -365,6 +367,17 @@ def test_events_have_marks_on_the_axis_and_their_words_at_the_batch(open_tab: Op
             tab.page.keyboard.press("ArrowLeft")
         tab.wait_for_text("#readout", "batch 20")
         assert "4 executors in place of 2" in tab.text("#readout")
+
+
+def test_where_the_newest_batchs_time_went_is_said(open_tab: OpenTab) -> None:
+    history, record = played(3, topology=flights())
+    steps = BatchSteps(choosing=0.001, working=0.0042, passing=0.0078, committing=0.002, publishing=0.0)
+    history.batch_done(replace(history.batches[-1], number=3, steps=steps))
+    with served(record, history) as server:
+        tab = open_tab(address(server))
+        tab.wait_for_text("#health-body", "Time of a batch")
+        said = "1 ms to choose its plan, 4 ms of work on executors, 8 ms between stages, 2 ms to commit, 0 s to publish"
+        assert said in tab.text("#health-body")
 
 
 def test_batches_before_a_gap_are_not_drawn(open_tab: OpenTab) -> None:

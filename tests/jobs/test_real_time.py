@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,11 +16,13 @@ import zmq
 from support.real_time import LOOPBACK, OnProcesses, on_processes, run_keys
 from support.stages import SLOTS, Flow, counted, counting, counts, random_table
 
+from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.realtime import messages
 from streamtopology.jobs.realtime.desk import PendingOrder, WorkerSilent
 from streamtopology.jobs.realtime.desk_socket import DeskSocket
 from streamtopology.jobs.realtime.secure import client, secured
+from streamtopology.jobs.realtime.worker_sockets import Post, WorkerSockets
 
 
 @pytest.fixture
@@ -159,3 +162,12 @@ def test_nothing_is_read_ahead_on_a_worker_that_is_gone(processes: OnProcesses, 
             flow.comes_next(s=table(batches[number + 1]))
         flow.batch(**({} if number else {"s": table(keys)}))
     assert counts(flow) == counted(batches)
+
+
+def test_a_worker_waits_for_its_port_and_says_when_it_is_taken() -> None:
+    seconds = iter(range(100))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        post = Post("run", "tcp://127.0.0.1:1", "a/1", f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(Unavailable, match=r"cannot listen at 127\.0\.0\.1:\d+: Address already in use; free that port"):
+            WorkerSockets(post, run_keys(), lambda: next(seconds)).__enter__()
+    assert next(seconds) > 5, "it has looked more than once"

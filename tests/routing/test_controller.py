@@ -178,6 +178,48 @@ def test_an_epoch_is_not_judged_before_it_has_been_seen():
     assert all(later - earlier > MIN_BATCHES for earlier, later in pairwise(batches))
 
 
+class Heated(Stream):
+    """One of its rare keys becomes hot."""
+
+    def heat(self, share: float) -> None:
+        self.shares *= 1 - share
+        self.shares[-1] += share
+
+
+@pytest.mark.parametrize("speeds", [np.ones(SLOTS), np.array([1.0, 1.0, 1.0, 0.3])])
+def test_a_key_that_becomes_hot_is_answered_though_no_judgement_is_due(speeds):
+    run = Run(Heated(21, zipf=0.8, speeds=speeds), interval_seconds=100.0).go(120)
+    settled = len(run.reroutes)
+    run.stream.heat(0.2)
+    run.go(FEW_BATCHES)
+    (answered, decision), *others = run.reroutes[settled:]
+    assert not others
+    assert answered == 120 + FEW_BATCHES
+    assert decision.plans["count"].predicted_seconds_after < 0.9 * decision.plans["count"].predicted_seconds_before
+    assert run.stream.imbalance(run.epoch.routes["count"]) < 0.2
+
+
+def test_batches_that_are_worse_by_noise_are_not_answered_out_of_turn():
+    run = Run(Stream(22, zipf=0.3, speeds=np.ones(SLOTS)), interval_seconds=1e6, tolerance=0.08)
+    judged = 0
+    for _ in range(300):
+        run.stream.speeds = run.stream.rng.uniform(0.7, 1.0, SLOTS)
+        run.go(1)
+        _, decision = run.decisions[-1]
+        judged += not (isinstance(decision, Hold) and decision.reason is HoldReason.NOT_DUE)
+    assert judged <= 1
+    assert not run.reroutes
+
+
+def test_two_bad_batches_are_judged_once():
+    run = Run(Stream(23, zipf=0.3, speeds=np.ones(SLOTS)), interval_seconds=1e6).go(20)
+    run.stream.speeds = np.array([0.4, 1.0, 1.0, 1.0])
+    run.go(FEW_BATCHES + MIN_BATCHES)
+    reasons = [decision.reason if isinstance(decision, Hold) else None for _, decision in run.decisions[20:]]
+    assert reasons.count(HoldReason.NOT_DUE) == len(reasons) - 1
+    assert reasons[FEW_BATCHES - 1] is not HoldReason.NOT_DUE
+
+
 def test_an_imbalance_that_is_not_glaring_waits_for_a_median():
     run = Run(Stream(8, zipf=0.6, speeds=np.array([1.0, 1.0, 1.0, 0.8])), interval_seconds=0.5)
     assert 0.08 < run.stream.imbalance(run.epoch.routes["count"]) < GLARING

@@ -22,8 +22,9 @@ def test_a_seed_is_a_schedule() -> None:
     assert not rows_of(7, 3).equals(rows_of(8, 3))
 
 
-def test_every_row_counts_once_under_random_kills() -> None:
-    result = run(runs=1, seed=SEED, kills=KILLED)
+@pytest.mark.parametrize("real_time", [False, True])
+def test_every_row_counts_once_under_random_kills(real_time: bool) -> None:
+    result = run(runs=1, seed=SEED, kills=KILLED, real_time=real_time)
     assert result["check"] == {"lost": 0, "duplicated": 0}
     killed = {row["case"] for row in result["results"] if row["case"].startswith("killed")}
     assert {"killed: driver", "killed: executor", "killed: python"} <= killed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.faults import kill_python
+from support.faults import kill_python, stop_python_workers
 from support.gate import Gate, gated, in_a_batch, write_all
 from support.manifests import counting, counts_in, counts_seen, files, manifest, memory_sink, write_rows
 
@@ -75,6 +75,25 @@ def driver_jvm(driver: int) -> int:
     children = Path(f"/proc/{driver}/task").glob("*/children")
     found = [int(child) for listed in children for child in listed.read_text().split()]
     return next(child for child in found if "pyspark-shell" in Path(f"/proc/{child}/cmdline").read_text())
+
+
+def test_a_worker_of_real_time_that_stands_still_for_good_is_replaced(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    given = manifest(
+        "petrified",
+        [files(runner.folder / "rows")],
+        [gated(gate)],
+        [memory_sink("petrified", "counts")],
+        trigger={"availableNow": True, "realTime": True},
+    )
+    with runner.running(given) as running:
+        running.wait_until(lambda: gate.waiting() == 3)
+        assert stop_python_workers(runner.embedded.cluster, "large-1") == 1
+        gate.open()
+        running.wait_until(running.ended.done)
+        retries = [event.text for event in running.history.events if "retrying" in event.text]
+    assert counts_in("petrified") == expected
+    assert 1 <= len(retries) <= 3, retries
 
 
 @pytest.mark.parametrize("real_time", [False, True])

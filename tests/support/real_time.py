@@ -72,6 +72,10 @@ class Processes:
 
         threading.Thread(target=await_end, daemon=True).start()
 
+    def give_up(self, name: str) -> None:
+        slot, _, _ = name.rpartition("/")
+        self.kill(slot)
+
     def await_ends(self) -> None:
         for process in self.running.values():
             process.join(20)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.contract.reasons import Documented
-from streamtopology.contract.stats import BatchFigures, NumberedBatch, RunFigures
+from streamtopology.contract.stats import BatchFigures, BatchSteps, NumberedBatch, RunFigures
 from streamtopology.contract.wire_values import WireError, from_wire, to_wire
 
 PAGE_FORMAT = 1
@@ -237,13 +237,12 @@ class PageCondition:
 class Page(RunFigures):
     """The value at one moment. `run`: of this driver process: batches of another one are forgotten. `now`: its clock.
 
-    `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`, of
-    many only the ten with the highest load. `running_seconds`: of the batch that runs now. `judgement`: the controller's
-    reason to leave the routing as it is.
-    `recommended`: what it would re-route if the mode were not Recommend. `watermark`: seconds since 1970. `namespace`,
-    `conditions`: of the resource; a driver does not know them, `streamtopology ui` adds them. `batches`: those after the
-    number asked for.
-    `reroutings_before`: older ones that are not listed.
+    `mode`, `tolerance`: of `rebalance`. `slots`: executors that the topology has; those that take part are in `executors`,
+    of many only the ten with the highest load. `running_seconds`: of the batch that runs now, `steps`: of the newest.
+    `judgement`: the controller's reason to leave the routing as it is. `recommended`: what it would re-route if the mode
+    were not Recommend. `watermark`: seconds since 1970. `namespace`, `conditions`: of the resource; a driver does not know
+    them, `streamtopology ui` adds them. `batches`: those after the number asked for. `reroutings_before`: older ones that
+    are not listed.
     """
 
     run: str
@@ -256,6 +255,7 @@ class Page(RunFigures):
     recommended: str | None = None
     watermark: float | None = None
     last_batch: BatchFigures | None = None
+    steps: BatchSteps | None = None
     stages: tuple[str, ...] = ()
     classes: tuple[PageExecutorClass, ...] = ()
     executors: tuple[PageExecutor, ...] = ()

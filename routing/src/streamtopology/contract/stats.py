@@ -151,6 +151,22 @@ class NumberedBatch(BatchFigures):
     epoch: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchSteps:
+    """Where the seconds of a batch went, one step after the other.
+
+    `choosing`: plan and record of its attempt. `working`: the stages of executors, each as long as its slowest instance.
+    `passing`: the rest of its attempts: scheduling, messages, rows between executors. `committing`: the commit record.
+    `publishing`: the sinks.
+    """
+
+    choosing: float
+    working: float
+    passing: float
+    committing: float
+    publishing: float
+
+
 def shared(kind: type, record: object) -> dict[str, Any]:
     """The fields that `record` has of `kind`, its base."""
     return {one.name: getattr(record, one.name) for one in fields(kind)}

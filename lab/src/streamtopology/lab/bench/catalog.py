@@ -38,12 +38,14 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "auto": Benchmark(
         "Share of the bound by policy on the streams of `auto`, simulated.", {"runs": 5, "seed": 1, "quick": False}
     ),
-    "hotkeys": Benchmark("Policy `auto` on Spark next to other policies and plain Spark.", {"runs": 3, "seed": 1}),
+    "hotkeys": Benchmark(
+        "Policy `auto` on Spark next to other policies and plain Spark.", {"runs": 3, "seed": 1, "real_time": False}
+    ),
     "throttled": Benchmark(
         "A chain of two operators on slow links: `auto` next to other policies (root).", {"runs": 3, "seed": 1}
     ),
     "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
-    "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5}),
+    "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5, "real_time": False}),
     "page": Benchmark("Ten open pages of a running topology against none.", {"runs": 5}),
     "latency": Benchmark(
         "Batches of 1,000 rows against foreachBatch with one pinned Python stage.", {"runs": 5, "real_time": False}
@@ -56,7 +58,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}
     ),
     "heterogeneous": Benchmark(
-        "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5}
+        "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5, "real_time": False}
     ),
     "job": Benchmark(
         "Queries of a PySpark script by Spark and by `streamtopology run`, on executors of unequal CPU.",
@@ -69,7 +71,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "rescale": Benchmark("One executor more and one fewer under a running topology.", {"runs": 3}),
     "chaos": Benchmark(
         "kill -9 of all processes during re-routing: rows lost, rows counted twice.",
-        {"runs": 1, "seed": 1, "kills": 20, "operator": False},
+        {"runs": 1, "seed": 1, "kills": 20, "operator": False, "real_time": False},
         "cluster",
     ),
     "soak": Benchmark(

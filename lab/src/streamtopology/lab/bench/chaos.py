@@ -95,9 +95,12 @@ def _event(chance: random.Random, what: str) -> Event:
     return Event(chance.randint(1, 4), chance.uniform(0.0, 0.8), what, chance.random())
 
 
-def run(runs: int = 1, seed: int = 1, kills: int = 20, operator: bool = False) -> dict[str, Any]:
-    """`runs` is how many seeds are tried, from `seed` on. `operator`: one decides, on the kubeconfig's API server."""
-    rounds = [_Round(number, kills, operator) for number in range(seed, seed + runs)]
+def run(runs: int = 1, seed: int = 1, kills: int = 20, operator: bool = False, real_time: bool = False) -> dict[str, Any]:
+    """`runs` is how many seeds are tried, from `seed` on. `operator`: one decides, on the kubeconfig's API server.
+
+    `real_time`: batches run without jobs of Spark.
+    """
+    rounds = [_Round(number, kills, operator, real_time) for number in range(seed, seed + runs)]
     for each in rounds:
         each.run()
     lost, twice = sum(each.lost for each in rounds), sum(each.twice for each in rounds)
@@ -110,7 +113,8 @@ def run(runs: int = 1, seed: int = 1, kills: int = 20, operator: bool = False) -
         *(figure(f"killed: {what}", "times", "", [times]) for what, times in sorted(killed.items())),
         *(figure(f"then {what}", "to the next commit", "s", took) for what, took in _together(rounds).items()),
     ]
-    described = machine(seeds=[each.seed for each in rounds], kills=kills, rows=rows, batches=sum(e.batches for e in rounds))
+    seeds, batches = [each.seed for each in rounds], sum(each.batches for each in rounds)
+    described = machine(seeds=seeds, kills=kills, rows=rows, batches=batches, real_time=real_time)
     return {"name": "chaos", "machine": described, "results": results, "check": {"lost": lost, "duplicated": twice}}
 
 
@@ -129,6 +133,7 @@ class _Round:
     seed: int
     kills: int
     operator: bool
+    real_time: bool
     killed: Counter[str] = field(default_factory=Counter)
     took: dict[str, list[float]] = field(default_factory=dict)
     written: int = 0
@@ -150,7 +155,7 @@ class _Round:
         folder = fresh_folder(f"chaos/{self.seed}")
         self._data = folder / "rows"
         self._data.mkdir()
-        given = manifest(self._data, folder)
+        given = manifest(self._data, folder, self.real_time)
         with ExitStack() as undo:
             if self.operator:
                 from streamtopology.lab.bench.kube import connect  # needs the extra `cluster`
@@ -258,7 +263,7 @@ class _Round:
         )
 
 
-def manifest(data: Path, folder: Path) -> dict[str, Any]:
+def manifest(data: Path, folder: Path, real_time: bool = False) -> dict[str, Any]:
     """Counts by each of `COLUMNS`, into a parquet folder of its name; all but the smallest moves are pre-copied.
 
     Routers divide the rows of the most frequent value of `HOT`.
@@ -292,7 +297,7 @@ def manifest(data: Path, folder: Path) -> dict[str, Any]:
         "sinks": sinks,
         "executors": executors,
         "checkpoint": str(folder / "checkpoint"),
-        "trigger": {"interval": "200ms"},
+        "trigger": {"interval": "200ms", "realTime": real_time},
         "rebalance": {"interval": "2s", "tolerance": 0.03},
         "migration": {"threshold": "16Ki", "portion": "8Ki"},
     }

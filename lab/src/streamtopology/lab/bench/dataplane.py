@@ -4,7 +4,8 @@ Both count the same rows with the same kernels and the same state in memory, bat
 topology, then plain Spark over the same file. Only the topology commits its state (a delta per instance and batch).
 
 At the end the topology runs some batches without Spark's turns between them: work in the background, such as compaction,
-has no second in which it costs nothing, then.
+has no second in which it costs nothing, then. `real_time`: the workers have the executors to themselves for as long as the
+topology runs, so Spark's turns come after it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.observe.history import History
+from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.runtime.topology_run import TopologyRun
 from streamtopology.lab.bench.cluster import (
     TWO_UNLIMITED,
@@ -48,7 +50,7 @@ BACK_TO_BACK = 40
 OURS, SPARK, ALONE = "topology", "Spark's row exchange", "topology, back to back"
 
 
-def run(runs: int = 5) -> dict[str, Any]:
+def run(runs: int = 5, real_time: bool = False) -> dict[str, Any]:
     """Rows/s of both, over `runs` batches each after the warm-up, and of each pair the ratio.
 
     A batch of the topology ends with its commit record; plain Spark's is one action that commits nothing. Every row
@@ -57,7 +59,7 @@ def run(runs: int = 5) -> dict[str, Any]:
     folder = fresh_folder("dataplane")
     turns = WARM_UP + runs
     files = make_rows(folder / "data", turns + BACK_TO_BACK)
-    described = counting_twice("dataplane", folder / "data", TWO_UNLIMITED)
+    described = counting_twice("dataplane", folder / "data", TWO_UNLIMITED, real_time)
     by_spark: list[float] = []
     with cluster_for(described, folder) as embedded:
 
@@ -66,12 +68,19 @@ def run(runs: int = 5) -> dict[str, Any]:
                 done = len(history.batches)
                 if done <= len(by_spark) or done > turns:
                     return  # something else than a batch was noted, or the turns are over
-                by_spark.append(_seconds_of_spark(embedded.spark, files[done - 1], embedded.cluster.slots))
-                announce(f"batch {done} of {turns}: topology {history.batches[-1].seconds:.2f} s, Spark {by_spark[-1]:.2f} s")
+                turn_of_spark(history.batches)
 
-            history.listen(after_batch)
+            if not real_time:
+                history.listen(after_batch)
+
+        def turn_of_spark(batches: Sequence[BatchOutcome]) -> None:
+            done = len(by_spark)
+            by_spark.append(_seconds_of_spark(embedded.spark, files[done], embedded.cluster.slots))
+            announce(f"batch {done + 1} of {turns}: topology {batches[done].seconds:.2f} s, Spark {by_spark[-1]:.2f} s")
 
         ran = run_topology(embedded, described, folder, len(files), take_turns)
+        while len(by_spark) < turns:
+            turn_of_spark(ran.batches)
     ours, alone = (
         [batch.rows / batch.seconds for batch in batches]
         for batches in (ran.batches[WARM_UP:turns], ran.batches[turns + BACK_TO_BACK // 4 :])
@@ -82,10 +91,11 @@ def run(runs: int = 5) -> dict[str, Any]:
         figure(SPARK, "throughput", "rows/s", theirs),
         figure(ALONE, "throughput", "rows/s", alone),
     ]
-    return {"name": "dataplane", "machine": machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS), "results": results}
+    of = machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS, real_time=real_time)
+    return {"name": "dataplane", "machine": of, "results": results}
 
 
-def counting_twice(name: str, data: Path, executors: Sequence[Mapping[str, Any]]) -> Topology:
+def counting_twice(name: str, data: Path, executors: Sequence[Mapping[str, Any]], real_time: bool = False) -> Topology:
     """Two chained counts, whose second has another key than the first."""
     chain = [
         {
@@ -105,7 +115,7 @@ def counting_twice(name: str, data: Path, executors: Sequence[Mapping[str, Any]]
             "with": {"emit": "nothing"},
         },
     ]
-    return topology(name, data, SCHEMA, chain, executors)
+    return topology(name, data, SCHEMA, chain, executors, trigger={"realTime": real_time})
 
 
 def make_rows(folder: Path, batches: int) -> list[Path]:

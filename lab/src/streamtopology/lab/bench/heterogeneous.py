@@ -63,7 +63,7 @@ POSSIBLE = "any routing, by arithmetic"
 CASES = (FIELDS, FIELDS_PLACED, MIXED, SPARK_HASH, SPARK_PULL, SPARK_STATE)
 
 
-def run(runs: int = 5, distributions: Sequence[Distribution] = DISTRIBUTIONS) -> dict[str, Any]:
+def run(runs: int = 5, real_time: bool = False, distributions: Sequence[Distribution] = DISTRIBUTIONS) -> dict[str, Any]:
     """Rows/s and share of the capacity bound of every case, for `runs` sets of key names (so hashings) a distribution.
 
     A plain Spark case is the best of 8, 16 and 32 partitions in each run, next to the bound that `mixed` measured.
@@ -72,19 +72,21 @@ def run(runs: int = 5, distributions: Sequence[Distribution] = DISTRIBUTIONS) ->
     """
     folder = fresh_folder("heterogeneous")
     results: list[dict[str, Any]] = []
-    with cluster_for(_counting("heterogeneous", folder, "fields"), folder) as embedded:
+    with cluster_for(_counting("heterogeneous", folder, "fields", real_time), folder) as embedded:
         for distribution in distributions:
-            measured = [_one_run(embedded, folder / f"{distribution}-{seed}", distribution, seed) for seed in range(runs)]
-            possible = [_possible_gain(folder / f"{distribution}-{seed}" / "data") for seed in range(runs)]
+            folders = [folder / f"{distribution}-{seed}" for seed in range(runs)]
+            measured = [_one_run(embedded, each, distribution, seed, real_time) for seed, each in enumerate(folders)]
+            possible = [_possible_gain(each / "data") for each in folders]
             results += [*_figures(distribution, measured), figure(f"{distribution}: {POSSIBLE}", f"to {FIELDS}", "x", possible)]
-    return {"name": "heterogeneous", "machine": machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS), "results": results}
+    of = machine(rows_per_batch=ROWS_PER_BATCH, keys=KEYS, real_time=real_time)
+    return {"name": "heterogeneous", "machine": of, "results": results}
 
 
 # case -> (rows/s, bound in rows/s).
 Measured = Mapping[str, tuple[float, float]]
 
 
-def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution, seed: int) -> Measured:
+def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution, seed: int, real_time: bool) -> Measured:
     """All cases on the same files."""
     name = f"{distribution.replace('.', '-')}-seed-{seed}"
     files = make_keys(
@@ -97,13 +99,13 @@ def _one_run(embedded: EmbeddedCluster, folder: Path, distribution: Distribution
         measured[case] = (ROWS_PER_BATCH / seconds, ran.bound)
         announce(f"{name}: {case}: {ROWS_PER_BATCH / seconds:,.0f} rows/s, bound {ran.bound:,.0f}")
 
-    equal = _counting(f"{name}-fields", folder, "fields")
+    equal = _counting(f"{name}-fields", folder, "fields", real_time)
     topology_case(FIELDS, run_topology(embedded, equal, folder, STATIC_BATCHES), STATIC_BATCHES - 1)
-    placed = _counting(f"{name}-placed", folder, "fields")
+    placed = _counting(f"{name}-placed", folder, "fields", real_time)
     topology_case(
         FIELDS_PLACED, run_topology(embedded, placed, folder, STATIC_BATCHES, source_by_capacity(embedded)), STATIC_BATCHES - 1
     )
-    live = _counting(f"{name}-mixed", folder, "mixed", {"mode": "Auto", "interval": "2s"})
+    live = _counting(f"{name}-mixed", folder, "mixed", real_time, {"mode": "Auto", "interval": "2s"})
     topology_case(MIXED, run_topology(embedded, live, folder, LIVE_BATCHES), SETTLED)
 
     plain = {**_plain_spark(embedded, files), SPARK_STATE: _spark_state(embedded, folder / "state", distribution, seed)}
@@ -121,7 +123,7 @@ def _possible_gain(data: Path) -> float:
     return float((shares / CPU).max() * CPU.sum())
 
 
-def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any] | None = None) -> Topology:
+def _counting(name: str, folder: Path, policy: str, real_time: bool, rebalance: Mapping[str, Any] | None = None) -> Topology:
     operator = {
         "name": "counts",
         "inputs": ["rows"],
@@ -130,7 +132,8 @@ def _counting(name: str, folder: Path, policy: str, rebalance: Mapping[str, Any]
         "run": "count",
         "with": {"costPerTuple": f"{COST_SECONDS * 1e6:g}us", "emit": "nothing"},
     }
-    return topology(name, folder / "data", KEYS_DDL, [operator], ONE_OF_FOUR_SLOW, rebalance)
+    trigger = {"realTime": real_time}
+    return topology(name, folder / "data", KEYS_DDL, [operator], ONE_OF_FOUR_SLOW, rebalance, trigger=trigger)
 
 
 def _plain_spark(embedded: EmbeddedCluster, files: Sequence[Path]) -> dict[str, float]:

@@ -95,24 +95,25 @@ class Reached:
     bound: float
 
 
-def run(runs: int = 3, seed: int = 1) -> dict[str, Any]:
+def run(runs: int = 3, seed: int = 1, real_time: bool = False) -> dict[str, Any]:
     """Share of the bound by stream and policy, and `auto` against each other policy. About 4 minutes a run of a stream."""
     results: list[dict[str, Any]] = []
     for stream in STREAMS:
         folder = fresh_folder("hotkeys")
-        first = _counting("first", folder, stream, "fields")
+        first = _counting("first", folder, stream, "fields", real_time)
         with cluster_for(first, folder) as embedded:
-            measured = [_one_run(embedded, folder / f"seed-{n}", stream, seed + n) for n in range(runs)]
+            measured = [_one_run(embedded, folder / f"seed-{n}", stream, seed + n, real_time) for n in range(runs)]
         results += _lines(stream, measured)
-    return {"name": "hotkeys", "machine": machine(rows_per_batch=ROWS, keys=KEYS), "results": results}
+    return {"name": "hotkeys", "machine": machine(rows_per_batch=ROWS, keys=KEYS, real_time=real_time), "results": results}
 
 
-def _one_run(embedded: EmbeddedCluster, folder: Path, stream: Stream, seed: int) -> Mapping[str, Reached]:
+def _one_run(embedded: EmbeddedCluster, folder: Path, stream: Stream, seed: int, real_time: bool) -> Mapping[str, Reached]:
     """All policies, and plain Spark, on the same files."""
     files = _files(folder / "data", stream, seed)
     reached: dict[str, Reached] = {}
     for policy in stream.policies:
-        ran = run_topology(embedded, _counting(f"{policy}-{seed}", folder, stream, policy), folder, BATCHES)
+        described = _counting(f"{policy}-{seed}", folder, stream, policy, real_time)
+        ran = run_topology(embedded, described, folder, BATCHES)
         seconds = [batch.seconds for batch in ran.batches[-SETTLED:]]
         median = statistics.median(seconds)
         reached[policy] = Reached(ROWS / median, max(seconds) / median, ran.bound)
@@ -134,7 +135,7 @@ def _files(folder: Path, stream: Stream, seed: int) -> list[Path]:
     return write_batches(folder, "keys", BATCHES, ROW_GROUPS, batch)
 
 
-def _counting(name: str, folder: Path, stream: Stream, policy: str) -> Topology:
+def _counting(name: str, folder: Path, stream: Stream, policy: str, real_time: bool) -> Topology:
     operator = {
         "name": "counts",
         "inputs": ["rows"],
@@ -144,7 +145,8 @@ def _counting(name: str, folder: Path, stream: Stream, policy: str) -> Topology:
         "with": {"costPerTuple": f"{COST_SECONDS * 1e6:g}us", "emit": stream.emit},
     }
     rebalance = {"mode": "Auto", "interval": "2s"}
-    return topology(name, folder / "data", KEYS_DDL, [operator], stream.executors, rebalance)
+    trigger = {"realTime": real_time}
+    return topology(name, folder / "data", KEYS_DDL, [operator], stream.executors, rebalance, trigger=trigger)
 
 
 def _plain_spark(embedded: EmbeddedCluster, file: Path) -> float:

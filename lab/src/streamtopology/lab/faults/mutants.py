@@ -51,8 +51,8 @@ class Mutant:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         before, after = given["before"].strip("\n"), given["after"].strip("\n")
         needs = [frozenset(given.get(name, ())) for name in ("operators", "faults", "events", "shape")]
-        of_workers = given.get("real_time", False)
-        return Mutant(path.stem, given["module"], before, after, given["breaks"], given["histories"], *needs, of_workers)
+        given_as = (path.stem, given["module"], before, after, given["breaks"], given["histories"])
+        return Mutant(*given_as, *needs, real_time=given.get("real_time", False))
 
     def concerns(self, story: Story) -> bool:
         """True if the story has what this mutant needs to be seen: most promises are about something that may happen."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, PythonWorkerDied
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes
+from streamtopology.jobs.realtime.messages import Address, Bytes, Part
 from streamtopology.jobs.realtime.worker import Envelope, Event, Unreachable, Worker
 from streamtopology.lab.faults.executors import HEARTBEAT_SECONDS, Cluster, SimulatedExecutor, SimulatedExecutors
 from streamtopology.lab.faults.network import NOTICES, Connection, Network
@@ -42,6 +42,11 @@ class SimulatedWorkers(SimulatedExecutors):
         task = self._scheduler.spawn(there.process, serve, f"worker {name}")
         self._started.append((there, task))
         self._scheduler.spawn(self._network.driver, lambda: ended(self._end_of(there, task)), f"job of worker {name}")
+
+    def give_up(self, name: str) -> None:
+        for executor, task in self._started:
+            if task.name == f"worker {name}":
+                executor.process.alive = False
 
     def await_ends(self) -> None:
         """Wait for the workers; what does not end is ended along with Spark."""
@@ -129,7 +134,7 @@ class SimulatedLines:
                 self._driver = None
                 self._connect_again()
                 return
-            yield None if frames[0] == messages.END else pickle.loads(frames[1])
+            yield None if frames[0] == messages.END else Part(pickle.loads(frames[1]), messages.number_of(frames[2]))
 
     def _envelopes(self) -> Iterator[Event]:
         for connection in self._network.shuffled(self._inbox):

@@ -4,6 +4,8 @@ Measurements are noisy and every move costs, so a controller that follows each b
 quiet at balance by four rules:
 
 - It judges only every interval and over enough batches of the current epoch (few where it is glaringly out of balance).
+  It judges out of turn if two batches are worse than those before by more than their noise: then something has changed,
+  and only these two show what is now.
 - It does nothing within the tolerance.
 - After a re-routing an imbalance must be clear, or last.
 - The seconds saved over the horizon must outweigh the cost.
@@ -58,6 +60,7 @@ class Controller:
         self._trials = Trials()
         self._first_of_epoch = -1
         self._judged_at = clock()
+        self._has_changed = False  # what is judged now is judged out of turn, by the newest batches alone
         self._settling = False  # a change of capacity is believed once: judging the shortened window again would never end
         self._verdict: Hold | EpochReason | None = None
         self._imbalance: float | None = None
@@ -120,10 +123,12 @@ class Controller:
         waiting = self._wait(now, current)
         if waiting is not None:
             return waiting
+        if self._has_changed:
+            self._window.begin_at_change()
         window = self._recent()
-        if self._window.batches_under(current.number) < self._enough:
+        if self._window.batches_under(current.number) < self._enough and not self._has_changed:
             return self._assess(window, current, facts, GLARING)
-        if not self._settling and (start := settled_from([batch.timings for batch in window])):
+        if not self._settling and not self._has_changed and (start := settled_from([batch.timings for batch in window])):
             self._settling = True
             self._window.keep(len(window) - start)
             return Hold(HoldReason.CAPACITY_CHANGED)
@@ -133,7 +138,8 @@ class Controller:
     def conclude(self, now: float, assessment: Assessment, judged: Mapping[str, Remedy]) -> Decision:
         """The second half of a step: the decision by the remedies of `assessment`."""
         current = assessment.current
-        if self._window.batches_under(current.number) < self._enough and worst(judged) <= GLARING:
+        too_few = self._window.batches_under(current.number) < self._enough and not self._has_changed
+        if too_few and worst(judged) <= GLARING:
             return self._too_few(current, self._enough)
         return self._decide(now, judged, assessment)
 
@@ -180,6 +186,10 @@ class Controller:
         if awaited is not None:
             return Hold(HoldReason.NOT_ACTIVE, epoch=awaited)
         due_seconds = self._judged_at + settings.interval_seconds * self._trials.patience - now
+        is_new = self._window.has_worsened(current.number, settings.tolerance)
+        self._has_changed = is_new and not self._trials.is_pending
+        if self._has_changed:
+            return None
         if due_seconds > 0:
             return Hold(HoldReason.NOT_DUE, due_seconds=due_seconds)
         few = FEW_BATCHES if self._trials.patience == 1 and not self._trials.is_pending else self._enough
@@ -225,7 +235,8 @@ class Controller:
 
     def _decide(self, now: float, judged: Mapping[str, Remedy], assessment: Assessment) -> Decision:
         """Weigh, and remember the verdict and what is to be measured of it."""
-        self._judged_at = now
+        if not self._has_changed:  # what two batches showed is looked at again when that is due
+            self._judged_at = now
         decision = self._weigh(judged, assessment)
         self._verdict = decision.reason if isinstance(decision, Proposal) else decision
         self._imbalance = max((remedy.imbalance for remedy in judged.values()), default=None)

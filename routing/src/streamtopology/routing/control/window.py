@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing.control.observed import ObservedBatch
 from streamtopology.routing.control.timings import Timings
 from streamtopology.routing.load.load_report import LoadReport
@@ -21,6 +24,9 @@ MIN_BATCHES = 4
 
 # Batches under the current epoch that show whether it is glaringly out of balance.
 FEW_BATCHES = 2
+
+# Spreads by which batches are worse than those before only if something has changed.
+SPREADS = 4.0
 
 # Batches that a window holds at most: medians do not get better by more.
 MAX_BATCHES = 32
@@ -43,6 +49,8 @@ class WindowBatch:
     read_ahead: bool
     # Sources were read during the batch before, and operators hardly waited for them: nothing to gain there.
     source_is_hidden: bool
+    # The share of its seconds in which slots waited for the last one of a stage.
+    lost: float
     # The time for which a row between two executors kept a link busy; 0 where that is not known.
     remote_seconds: float = 0.0
 
@@ -62,8 +70,16 @@ class WindowBatch:
             source_rows=batch.source_rows,
             read_ahead=batch.read_ahead,
             source_is_hidden=batch.read_ahead and batch.source_seconds <= tolerance * batch.seconds,
+            lost=_lost_seconds(batch) / batch.seconds if batch.seconds > 0 else 0.0,
             remote_seconds=batch.remote_seconds,
         )
+
+
+def _lost_seconds(batch: ObservedBatch) -> float:
+    """The seconds by which the last slots of all stages are behind the mean ones, without what was read ahead."""
+    counted = [name for name in batch.timings.stages if name != SOURCE or not batch.read_ahead]
+    stages = [batch.timings.of_stage(name)["busy_seconds"] for name in counted]
+    return sum(float(busy.max() - busy.mean()) for busy in stages)
 
 
 @dataclass(frozen=True)
@@ -125,6 +141,19 @@ class Window:
     def batches_under(self, epoch: int) -> int:
         return sum(batch.epoch == epoch for batch in self._batches)
 
+    def has_worsened(self, epoch: int, least: float) -> bool:
+        """True if each of the newest `FEW_BATCHES` under `epoch` loses more of its time than those before let expect.
+
+        `least`: that much more, whatever their spread is.
+        """
+        lost = [batch.lost for batch in self._batches if batch.epoch == epoch and batch.source_rows]
+        before, newest = np.array(lost[:-FEW_BATCHES]), lost[-FEW_BATCHES:]
+        if len(before) < MIN_BATCHES:
+            return False
+        usual = float(np.median(before))
+        spread = float(np.quantile(np.abs(before - usual), 0.75))  # which a few bad batches do not make
+        return min(newest) > usual + max(SPREADS * spread, least)
+
     def since(self, epoch: int) -> list[WindowBatch]:
         """The batches under `epoch` or a later one."""
         return [batch for batch in self._batches if batch.epoch >= epoch]
@@ -133,3 +162,9 @@ class Window:
         """Forget all but the newest batches."""
         while len(self._batches) > newest:
             self._batches.popleft()
+
+    def begin_at_change(self) -> None:
+        """Forget all but the newest `FEW_BATCHES`, and the loads of other batches if there are some of these alone."""
+        self.keep(FEW_BATCHES)
+        first = self._batches[0].number
+        self._spans = [span for span in self._spans if span.last - span.batches + 1 >= first] or self._spans[-1:]

@@ -148,12 +148,23 @@ def left_out(batch: pa.RecordBatch, select: Sequence[str], where: str, columns: 
 
     The other expressions of `select` are not evaluated. Raises ExpressionError.
     """
-    wanted = ", ".join(f"TRY({quoted(name)}) AS {quoted(name)}" for name in columns)
     others = f"NOT COALESCE(CAST(({where}\n) AS BOOLEAN), FALSE)"
     try:
-        return _query(batch, f"SELECT {wanted}\nFROM ({_sql(select, others)})")
+        return _query(batch, f"SELECT {', '.join(map(quoted, columns))}\nFROM ({_sql(select, others)})")
     except duckdb.Error as error:
-        raise _named(batch, select, where, error) from error
+        tried = [_tried(select, name) for name in columns]  # which works on an expression, not on a column of a subquery
+        if _fault(batch, tried, others) is not None:
+            raise _named(batch, select, others, error) from error
+        return _query(batch, _sql(tried, others))
+
+
+def _tried(select: Sequence[str], column: str) -> str:
+    """The expression of `select` that gives `column`, with NULL for what it cannot give; the column where no text says."""
+    for text in select:
+        name = _LAST_NAME.search(text.translate(_FOLDED))
+        if name is not None and name[1].strip('"') == column.translate(_FOLDED):
+            return f"TRY({text[: name.start()]}\n) AS {quoted(column)}"
+    return quoted(column)
 
 
 def query(tables: Mapping[str, pa.Table | pa.RecordBatch], sql: str) -> pa.Table:
@@ -355,14 +366,13 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _named(rows: pa.RecordBatch | pa.Table, select: Sequence[str], where: str | None, error: duckdb.Error) -> ExpressionError:
-    """Say which expression it was: the one that fails on `rows` alone, too, or all of them."""
-    for one, condition in _alone(select, where):
-        again = _fault(rows, one, condition)
+    """Say which expression it was: the one that fails alone, too, on the rows that `where` lets through, or all of them."""
+    for text, one in [*([] if where is None else [(where, ["1"])]), *((text, [text]) for text in select)]:
+        again = _fault(rows, one, where)
         if again is not None:
-            row = f", in the row {_first_at_fault(rows, one, condition)}" if NOT_UTF8 in str(again) else ""
+            row = f", in the row {_first_at_fault(rows, one, where)}" if NOT_UTF8 in str(again) else ""
             columns = ", ".join(rows.schema.names)
-            text = condition or one[0]
-            why = _word_of_sql(rows, one, condition, again) or in_place_of(text, again) or f"{_first_line(again)}{row}"
+            why = _word_of_sql(rows, one, where, again) or in_place_of(text, again) or f"{_first_line(again)}{row}"
             return ExpressionError(f"expression {text!r}: {why} (columns: {columns})", text)
     return ExpressionError(f"{_shown(select, where)}: {_first_line(error)}")
 

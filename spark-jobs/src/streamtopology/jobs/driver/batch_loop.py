@@ -373,7 +373,8 @@ class BatchLoop:
         self.progress.network.measured(results, attempt.partitions, seconds)
         if not timeline.lost:  # its seconds say nothing of the next batch's
             self.progress.pace.measured(sum(part.rows for part in batch.parts), seconds, results.working_seconds)
-        done = CommittedAttempt(attempt, results, rows, seconds, timeline.began_epoch)
+        steps = timeline.steps(results.working_seconds)
+        done = CommittedAttempt(attempt, results, rows, seconds, timeline.began_epoch, steps)
         self.router.committed(done)
         self.settled(batch.plan.placement)
         timeline.judge()

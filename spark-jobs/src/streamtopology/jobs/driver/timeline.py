@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from streamtopology.contract.stats import BatchSteps
+
 
 @dataclass(frozen=True)
 class LostAttempt:
@@ -61,6 +63,18 @@ class Timeline:
     def judge(self) -> None:
         """All who learn from the batch have."""
         self.judged_at = time.monotonic()
+
+    def steps(self, working_seconds: float) -> BatchSteps:
+        """The steps of the published batch, whose rows the executors worked on for `working_seconds`."""
+        submitted_at = self.lost[0].submitted_at if self.lost else self.submitted_at
+        working = min(working_seconds, self.collected_at - submitted_at)
+        return BatchSteps(
+            choosing=submitted_at - self.began_at,
+            working=working,
+            passing=self.collected_at - submitted_at - working,
+            committing=self.committed_at - self.collected_at,
+            publishing=self.published_at - self.committed_at,
+        )
 
     def epoch_seconds(self, instant: float) -> float:
         """An instant of the monotonic clock in epoch seconds, as far as the clocks have kept their distance in the batch."""

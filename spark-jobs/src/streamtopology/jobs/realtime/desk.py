@@ -23,8 +23,9 @@ CAUSE_SECONDS = 5.0
 class WorkerSilent(AttemptLost):
     """The driver has no connection to a worker, or lost it."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the worker of executor {name.rpartition('/')[0]} does not answer")
+    def __init__(self, worker: str) -> None:
+        super().__init__(f"the worker of executor {worker.rpartition('/')[0]} does not answer")
+        self.worker = worker
 
 
 @dataclass
@@ -71,6 +72,7 @@ class Desk:
         self._put = put
         self._changed = threading.Condition()
         self._addresses: dict[str, str] = {}
+        self._heard: set[str] = set()
         self._ended: dict[str, Exception] = {}
         self._calls: dict[int, PendingOrder] = {}
         self._number = 0
@@ -122,6 +124,10 @@ class Desk:
                     raise WorkerSilent(silent[0])
             return [self._addresses[worker] for worker in workers]
 
+    def has_heard(self, worker: str) -> bool:
+        """True if `worker` has once said hello."""
+        return worker in self._heard
+
     def gone(self, worker: str, loss: Exception) -> None:
         """Note that a worker has ended; calls that need it end with `loss`."""
         with self._changed:
@@ -157,6 +163,7 @@ class Desk:
     def _hello(self, worker: str, address: str) -> None:
         if worker in self._addresses:  # it has connected again before we saw that its connection had ended
             self._lost(worker, WorkerSilent(worker), self._number)
+        self._heard.add(worker)
         self._addresses[worker] = address
         self._changed.notify_all()
 

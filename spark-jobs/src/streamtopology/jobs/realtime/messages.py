@@ -3,7 +3,7 @@
 | from, to | kind | frames |
 | --- | --- | --- |
 | worker, driver | HELLO | address at which other workers reach it |
-| driver, worker | RUN | `Order`, pickled (as Spark ships its tasks) |
+| driver, worker | RUN | `Order`, pickled (as Spark ships its tasks), the partition whose part this worker does |
 | driver, worker | END | |
 | worker, worker | ENVELOPE | `Address`, blobs |
 | worker, driver | DONE | number of the order, blobs with the reports |
@@ -50,7 +50,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Order:
-    """What an executor is to do of an attempt, at partition `partition`.
+    """What executors are to do of an attempt: each its part of the same order, which is pickled once.
 
     workers: by partition the address of its worker. depth: levels to run; 0: only the first stage, ahead of its attempt.
     ahead: the number of the order that has the first stage of this attempt, if one ran ahead. first: the envelopes that the
@@ -59,11 +59,18 @@ class Order:
 
     number: int
     attempt: Attempt
-    partition: int
     workers: Sequence[str]
     depth: int
     ahead: int | None
     first: Sequence[Address]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one worker does of an order: all at `partition`."""
+
+    order: Order
+    partition: int
 
 
 def numbered(number: int) -> bytes:

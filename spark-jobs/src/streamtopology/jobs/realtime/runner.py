@@ -20,7 +20,7 @@ from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import Desk
+from streamtopology.jobs.realtime.desk import Desk, WorkerSilent
 from streamtopology.jobs.realtime.messages import Address, Order
 
 # What a new worker needs until it answers: it is forked from a process with all modules, on an executor that is warm.
@@ -40,6 +40,10 @@ class Workers(Protocol):
 
     def start(self, executor: Executor, name: str, ended: Callable[[Exception], None]) -> None:
         """Start a worker called `name`, without waiting; `ended` is called once, with the loss, when it is no more."""
+        ...
+
+    def give_up(self, name: str) -> None:
+        """End the worker `name`, which does not answer."""
         ...
 
     def await_ends(self) -> None:
@@ -88,7 +92,7 @@ class RealTimeRunner:
     ) -> Results:
         assert rows is None, "sources that Spark reads are refused with this trigger"
         names = self._staffed(executors)
-        addresses = self._desk.await_addresses(names, HELLO_SECONDS)
+        addresses = self._reached(names)
         ahead = None if prefetched is None or self._is_void(prefetched) else prefetched
         after = None if ahead is None else ahead.order
         with self._desk.calling(names, after) as call:
@@ -133,9 +137,19 @@ class RealTimeRunner:
         first: Sequence[Address],
         partitions: Sequence[int] | None = None,
     ) -> None:
+        order = Order(number, attempt, addresses, depth, ahead, first)
+        pickled = pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL)
         for partition in range(len(names)) if partitions is None else partitions:
-            order = Order(number, attempt, partition, addresses, depth, ahead, first)
-            self._desk.send(names[partition], messages.RUN, pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL))
+            self._desk.send(names[partition], messages.RUN, pickled, messages.numbered(partition))
+
+    def _reached(self, names: Sequence[str]) -> list[str]:
+        """Return the addresses of workers. Raises AttemptLost; one that has answered and does not any more is replaced then."""
+        try:
+            return self._desk.await_addresses(names, HELLO_SECONDS)
+        except WorkerSilent as silent:
+            if self._desk.has_heard(silent.worker):
+                self._workers.give_up(silent.worker)
+            raise
 
     def _staffed(self, executors: Sequence[Executor]) -> list[str]:
         """Return the names of the executors' workers; starts those that there are not."""

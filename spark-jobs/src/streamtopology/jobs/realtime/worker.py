@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamtopology.jobs.exchange.blobs import Blob
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, Order
+from streamtopology.jobs.realtime.messages import Address, Bytes, Order, Part
 from streamtopology.jobs.worker.attempt_context import AttemptContext
 from streamtopology.jobs.worker.cache import WorkerCache
 from streamtopology.jobs.worker.stage_tasks import read_sources, run_instances, send_state
@@ -40,7 +40,7 @@ class Unreachable:
 
 
 # None: the driver ends this worker.
-Event = Order | Envelope | Unreachable | None
+Event = Part | Envelope | Unreachable | None
 
 
 class Lines(Protocol):
@@ -74,29 +74,29 @@ class Worker:
         self._lines = lines
         self._cache = cache
         self._obeyed = obeyed
-        self._orders: deque[Order | None] = deque()
+        self._orders: deque[Part | None] = deque()
         self._arrived: dict[Address, Sequence[Bytes]] = {}
         self._order: Order | None = None
         self._done = 0
 
     def serve(self) -> None:
         """Do what the driver orders, until it ends this worker."""
-        while (order := self._next()) is not None:
-            self._obey(order)
+        while (part := self._next()) is not None:
+            self._obey(part)
 
-    def _next(self) -> Order | None:
+    def _next(self) -> Part | None:
         while not self._orders:
             self._receive()
         return self._orders.popleft()
 
-    def _obey(self, order: Order) -> None:
-        self._order = order
+    def _obey(self, part: Part) -> None:
+        self._order = order = part.order
         try:
             if order.depth == 0:
-                self._send(order, 1, read_sources(self._task(order)))
+                self._send(part, 1, read_sources(self._task(part)))
                 return
             self._forget(order)
-            blobs = self._run(order)
+            blobs = self._run(part)
         except _Superseded:
             return
         except Exception as error:  # noqa: BLE001 - the driver raises it again
@@ -106,29 +106,29 @@ class Worker:
         self._done += 1
         self._obeyed(self._done)
 
-    def _run(self, order: Order) -> Sequence[Blob]:
+    def _run(self, part: Part) -> Sequence[Blob]:
         """The tasks of an order, one after the other; returns the reports that were gathered here."""
-        attempt = order.attempt
+        order, attempt = part.order, part.order.attempt
         if order.ahead is not None:
             if attempt.hands_over:
-                self._send(order, 1, send_state(self._task(order)))
-        elif order.partition in attempt.reading_partitions:
-            self._send(order, 1, read_sources(self._task(order)))
+                self._send(part, 1, send_state(self._task(part)))
+        elif part.partition in attempt.reading_partitions:
+            self._send(part, 1, read_sources(self._task(part)))
         sent: Sequence[Blob] = ()
         for level in range(1, order.depth + 1):
             awaited = order.first if level == 1 else [Address(order.number, level, p) for p in range(attempt.partitions)]
-            sent = run_instances(self._task(order), level, self._await(awaited))
+            sent = run_instances(self._task(part), level, self._await(awaited))
             if level < order.depth:
-                self._send(order, level + 1, sent)
-        return sent[_part(attempt, order.partition)]
+                self._send(part, level + 1, sent)
+        return sent[_blobs_of(attempt, part.partition)]
 
-    def _task(self, order: Order) -> AttemptContext:
-        return AttemptContext(order.attempt, order.partition, self._cache)
+    def _task(self, part: Part) -> AttemptContext:
+        return AttemptContext(part.order.attempt, part.partition, self._cache)
 
     def _await(self, awaited: Sequence[Address]) -> Iterator[Bytes]:
         """Return the blobs of these envelopes, in their order. Raises _Superseded."""
         while not all(address in self._arrived for address in awaited):
-            if any(order is None or order.depth for order in self._orders):
+            if any(part is None or part.order.depth for part in self._orders):
                 raise _Superseded
             if self._orders:  # what runs ahead may run while others are awaited
                 ahead, running = self._next(), self._order
@@ -148,14 +148,14 @@ class Worker:
         }
         self._lines.keep(order.workers)
 
-    def _send(self, order: Order, level: int, blobs: Sequence[pa.Buffer]) -> None:
-        address = Address(order.number, level, order.partition)
-        for partition, worker in enumerate(order.workers):
-            part = blobs[_part(order.attempt, partition)]
-            if partition == order.partition:
-                self._arrived[address] = [memoryview(blob) for blob in part]
+    def _send(self, part: Part, level: int, blobs: Sequence[pa.Buffer]) -> None:
+        address = Address(part.order.number, level, part.partition)
+        for partition, worker in enumerate(part.order.workers):
+            envelope = blobs[_blobs_of(part.order.attempt, partition)]
+            if partition == part.partition:
+                self._arrived[address] = [memoryview(blob) for blob in envelope]
             else:
-                self._lines.send(worker, messages.ENVELOPE, address.packed(), *part)
+                self._lines.send(worker, messages.ENVELOPE, address.packed(), *envelope)
 
     def _answer(self, kind: bytes, order: Order, blobs: Iterable[Blob]) -> None:
         self._lines.tell(kind, messages.numbered(order.number), *blobs)
@@ -173,7 +173,7 @@ class Worker:
                     self._orders.append(event)
 
 
-def _part(attempt: Attempt, partition: int) -> slice:
+def _blobs_of(attempt: Attempt, partition: int) -> slice:
     return slice(partition * attempt.blobs, (partition + 1) * attempt.blobs)
 
 

@@ -18,9 +18,10 @@ from typing import Self
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.exchange.blobs import Blob, StageTask
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes
+from streamtopology.jobs.realtime.messages import Address, Bytes, Part
 from streamtopology.jobs.realtime.secure import Keys, client, secured, server
 from streamtopology.jobs.realtime.worker import Envelope, Event, Unreachable, Worker
 from streamtopology.jobs.worker.cache import PROCESS_CACHE
@@ -28,6 +29,7 @@ from streamtopology.jobs.worker.stage_tasks import exhaust
 
 # An executor that cannot be reached for so long makes the attempt lost.
 REACH_SECONDS = 20
+_PORT_SECONDS, _PORT_LOOK_SECONDS = 10.0, 0.1
 _LOOK_MS = 1000
 
 
@@ -58,20 +60,38 @@ class WorkerSockets:
         self._watched: dict[zmq.Socket[bytes], str] = {}
 
     def __enter__(self) -> Self:
-        self._context = self._undo.enter_context(secured(self._keys))
+        with ExitStack() as undo:
+            self._context = undo.enter_context(secured(self._keys))
+            self._connect()
+            self._undo = undo.pop_all()
+        return self
+
+    def _connect(self) -> None:
         self._poller = zmq.Poller()
         self._inbox = server(self._context, self._keys)
-        self._inbox.bind(f"tcp://{self._post.listens}")
+        self._listen()
         self._address: str = self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
         self._driver = client(self._context, self._keys, self._post.name)
         self._connected = self._driver.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._driver.connect(self._post.driver)
         for socket in (self._inbox, self._driver, self._connected):
             self._poller.register(socket, zmq.POLLIN)
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
+
+    def _listen(self) -> None:
+        """Take the port; the worker before this one may leave it just now. Raises Unavailable."""
+        until = self._clock() + _PORT_SECONDS
+        while True:
+            try:
+                self._inbox.bind(f"tcp://{self._post.listens}")
+                return
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or self._clock() > until:
+                    what = f"a worker of trigger.realTime cannot listen at {self._post.listens}"
+                    raise Unavailable(f"{what}: {zmq.strerror(error.errno or 0)}; free that port") from error
+                time.sleep(_PORT_LOOK_SECONDS)
 
     def receive(self) -> list[Event]:
         events: list[Event] = []
@@ -146,19 +166,26 @@ def _envelope(frames: Sequence[zmq.Frame]) -> Envelope:
 
 
 def _order(frames: Sequence[zmq.Frame]) -> Event:
-    return None if frames[0].bytes == messages.END else pickle.loads(frames[1].buffer)
+    if frames[0].bytes == messages.END:
+        return None
+    return Part(pickle.loads(frames[1].buffer), messages.number_of(frames[2].buffer))
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:
-    """The long task of an executor, for Spark; `keys`: of a run, found where the task runs."""
+    """The long task of an executor, for Spark; `keys`: of a run, found where the task runs.
+
+    Its output is what keeps the worker from its work, if anything does: an exception would come in Spark's words.
+    """
     return partial(_serve, post, keys)
 
 
 def _serve(post: Post, keys: Callable[[str], Keys], partition: int, anchor: Iterator[bytes]) -> Iterator[Blob]:
     exhaust(anchor)
-    with WorkerSockets(post, keys(post.run)) as sockets:
-        Worker(sockets, PROCESS_CACHE, _freeze_at_powers_of_two).serve()
-    return iter(())
+    try:
+        with WorkerSockets(post, keys(post.run)) as sockets:
+            Worker(sockets, PROCESS_CACHE, _freeze_at_powers_of_two).serve()
+    except Unavailable as error:
+        yield str(error).encode()
 
 
 def _freeze_at_powers_of_two(orders: int) -> None:

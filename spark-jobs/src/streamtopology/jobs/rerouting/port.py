@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamtopology.contract.stats import BatchSteps
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.plan.results import Results
@@ -45,10 +46,14 @@ class Router(Protocol):
 
 @dataclass(frozen=True)
 class CommittedAttempt:
-    """The attempt that committed a batch. `seconds`: from its start to its publication; `started_at`: in epoch seconds."""
+    """The attempt that committed a batch. `seconds`: from its start to its publication; `started_at`: in epoch seconds.
+
+    `steps`: where its seconds went, if that was measured.
+    """
 
     attempt: Attempt
     results: Results
     rows: int
     seconds: float
     started_at: float
+    steps: BatchSteps | None = None

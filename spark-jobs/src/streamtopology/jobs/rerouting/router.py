@@ -424,6 +424,7 @@ def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float 
         moving=done.attempt.switch is not None,
         bound=bound,
         remote_seconds=done.results.remote_seconds,
+        steps=done.steps,
     )
 
 

@@ -194,6 +194,7 @@ export function drawHealth(page) {
   const held = (node) => `${size(node.state_bytes)}, ${plural(node.state_keys, 'key')}`;
   const facts = [
     ['Executors', executors || '–'],
+    page.steps && ['Time of a batch', steps(page.steps)],
     ...page.nodes.filter(isKafka).map((node) => [`Lag of ${node.name}`, lagOf(node)]),
     isKnown(page.watermark) && ['Watermark', page.watermark < END_OF_TIME ? moment(page.watermark) : 'end of the input'],
     ...operators.filter((node) => node.state_bytes).map((node) => [`State of ${node.name}`, held(node)]),
@@ -212,6 +213,15 @@ export function drawHealth(page) {
       { class: 'events', tabindex: page.events.length > 4 ? 0 : null, 'aria-label': 'Events, newest first' },
       [...page.events].reverse().map((event) =>
         html('li', {}, html('span', { class: 'soft' }, `${ago(event.at, page.now)}: `), html('bdi', {}, event.text)))));
+}
+
+/** Where the newest batch's time went. */
+function steps(of) {
+  const named = [
+    [of.choosing, 'to choose its plan'], [of.working, 'of work on executors'], [of.passing, 'between stages'],
+    [of.committing, 'to commit'], [of.publishing, 'to publish'],
+  ];
+  return named.map(([took, what]) => `${seconds(took)} ${what}`).join(', ');
 }
 
 export function drawFoot(page) {

@@ -19,7 +19,7 @@ from streamtopology.contract.page import (
 )
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE
-from streamtopology.contract.stats import BatchFigures, Slot, shared
+from streamtopology.contract.stats import BatchFigures, BatchSteps, Slot, shared
 from streamtopology.jobs.observe.fair_share import Loads, MeasuredBatch, StageWork, batch_loads, recent_loads
 from streamtopology.jobs.observe.figures import recent_rate
 from streamtopology.jobs.observe.history import History
@@ -115,6 +115,7 @@ def build_page(
         recommended=describe(history.recommended) if history.recommended is not None else None,
         watermark=standing.watermark,
         last_batch=_last_batch(last) if last else None,
+        steps=_steps(last),
         stages=_stages(loads.work, history.policies),
         classes=_classes(present.values()),
         executors=_executors(present, by_slot, loads, last, many),
@@ -138,6 +139,11 @@ def _events(history: History) -> tuple[RunEvent, ...]:
 
 def _last_batch(batch: BatchOutcome) -> BatchFigures:
     return BatchFigures(**{**shared(BatchFigures, batch), "seconds": rounded(batch.seconds)})
+
+
+def _steps(batch: BatchOutcome | None) -> BatchSteps | None:
+    steps = None if batch is None else batch.steps
+    return None if steps is None else BatchSteps(**{name: rounded(seconds) for name, seconds in vars(steps).items()})
 
 
 def _stages(work: Mapping[str, StageWork], operators: Iterable[str]) -> tuple[str, ...]:
