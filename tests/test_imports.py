@@ -68,7 +68,7 @@ THIRD_PARTY = {
     "k8s.io.kopf_tasks": "kopf",
     "k8s.kopf_handlers": "kopf kubernetes",
     "lab.arena": "duckdb pyarrow",
-    "lab.bench": "aiohttp duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
+    "lab.bench": "aiohttp confluent_kafka duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",
     "lab.faults": "confluent_kafka numpy obstore pyarrow",

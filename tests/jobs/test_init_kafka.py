@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.clusters, pytest.mark.timeout(120)]
 def no_consumer_outlives_the_broker(kafka_broker: Broker) -> Iterator[None]:
     """librdkafka would report every try to reach it, on the standard error of all tests to come."""
     yield
-    kafka._consumer.cache_clear()
+    kafka._fetcher.cache_clear()
     kafka._admin.cache_clear()
     gc.collect()
 

@@ -28,6 +28,7 @@ from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorS
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.group_offsets import GroupOffsets
 from streamtopology.jobs.connectors.sources.kafka import stream as kafka
+from streamtopology.jobs.connectors.sources.kafka.fetcher import Fetcher
 from streamtopology.jobs.connectors.sources.kafka.positions import TopicPosition
 from streamtopology.jobs.connectors.sources.kafka.topic_look import check_topics
 from streamtopology.jobs.connectors.sources.lag import SourceLag
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.clusters
 def no_consumer_outlives_the_broker(kafka_broker: Broker) -> Iterator[None]:
     """librdkafka would report every try to reach it, on the standard error of all tests to come."""
     yield
-    kafka._consumer.cache_clear()
+    kafka._fetcher.cache_clear()
     kafka._admin.cache_clear()
     gc.collect()  # consumers of readers that are in a cycle, or in a traceback that pytest has kept
 
@@ -261,7 +262,7 @@ def test_planned_messages_of_a_former_topic_are_not_those_of_the_new_one(kafka_b
     with pytest.raises(SourceError, match="is not the one that was read"):
         values([planned], spec(kafka_broker, topic))
     tally = Tally()
-    assert (list(kafka.read_range(planned, spec(kafka_broker, topic, **ALLOWED), tally)), tally.skipped) == ([], 5)
+    assert (list(kafka.read_ranges([planned], spec(kafka_broker, topic, **ALLOWED), tally)), tally.skipped) == ([], 5)
 
 
 def test_topic_that_is_deleted_while_it_is_read_gives_no_batch(kafka_broker: Broker, tmp_path: Path) -> None:
@@ -270,8 +271,8 @@ def test_topic_that_is_deleted_while_it_is_read_gives_no_batch(kafka_broker: Bro
     source = spec(kafka_broker, topic, **ALLOWED)
     reader = DescriptorStream([source], tmp_path)
     (planned,), _ = step(reader, {})
-    tables = kafka.read_range(planned, source, Tally())
-    assert next(tables).num_rows == 1
+    tables = kafka.read_ranges([planned], source, Tally())
+    assert next(tables)[1].num_rows == 1
     kafka_broker.create_again(topic)
     with pytest.raises(SourceError, match=f"topic {topic} was deleted while it was read; start again"):
         next(tables)
@@ -305,6 +306,124 @@ def test_topic_that_is_subscribed_to_again_continues_where_it_was_left(kafka_bro
     assert values(descriptors, alone) == [b"meanwhile"]
     descriptors, _ = step(DescriptorStream([both], tmp_path), end)
     assert values(descriptors, both) == [b"later"]
+
+
+# --- a partition that goes on
+
+
+def fetcher_of(source: SourceSpec) -> Fetcher:
+    return kafka._fetcher(tuple(sorted(kafka.consumer_settings(source).items())))
+
+
+def whole(reader: DescriptorStream, topic: str) -> Descriptor:
+    """All messages of a topic of one partition."""
+    ((planned,), _) = step(reader, {})
+    assert planned.path == topic
+    return planned
+
+
+def test_ranges_that_follow_each_other_are_read_without_a_new_assignment(kafka_broker: Broker, tmp_path: Path) -> None:
+    """Others may have read what is between them. Messages that have come already are used."""
+    topic = kafka_broker.topic()
+    sent = [b"%d" % n for n in range(100)]
+    kafka_broker.send(topic, sent)
+    source = spec(kafka_broker, topic)
+    planned = whole(DescriptorStream([source], tmp_path), topic)
+    for number, (start, end) in enumerate([(0, 1), (1, 30), (33, 60), (60, 100)]):
+        part = planned.between(start, end)
+        assert fetcher_of(source).goes_on_with(part) == (number > 0)
+        assert values([part], source) == sent[start:end]
+
+
+def test_range_that_is_read_again_begins_where_it_began(kafka_broker: Broker, tmp_path: Path) -> None:
+    """As in the next attempt at a batch, or in that of a worker that had read further."""
+    topic = kafka_broker.topic()
+    sent = [b"%d" % n for n in range(2000)]
+    kafka_broker.send(topic, sent)
+    source = spec(kafka_broker, topic)
+    planned = whole(DescriptorStream([source], tmp_path), topic)
+    for start, end in [(0, 50), (0, 50), (20, 70), (1900, 2000), (60, 80)]:
+        assert values([planned.between(start, end)], source) == sent[start:end]
+
+
+def test_range_that_was_left_half_read_is_read_whole(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    sent = [bytes(500_000) + b"%d" % n for n in range(60)]
+    kafka_broker.send(topic, sent)
+    source = spec(kafka_broker, topic)
+    planned = whole(DescriptorStream([source], tmp_path), topic)
+    tables = kafka.read_ranges([planned], source, Tally())
+    assert next(tables)[1].num_rows < len(sent)
+    tables.close()
+    assert values([planned], source) == sent
+
+
+def test_partitions_of_a_batch_are_read_with_what_came_between_them(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=3)
+    source = spec(kafka_broker, topic)
+    reader, end = DescriptorStream([source], tmp_path), {}
+    for batch in range(4):
+        for partition in range(3):
+            kafka_broker.send(topic, [b"%d-%d-%d" % (batch, partition, n) for n in range(50)], partition)
+        descriptors, end = step(reader, end)
+        read = values(descriptors, source)
+        assert read == [b"%d-%d-%d" % (batch, partition, n) for partition in range(3) for n in range(50)]
+
+
+def test_partition_that_is_not_read_is_let_go_before_it_fills_the_memory(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic(partitions=2)
+    source = spec(kafka_broker, topic)
+    reader = DescriptorStream([source], tmp_path)
+    for partition in range(2):
+        kafka_broker.send(topic, [b"first"], partition)
+    descriptors, end = step(reader, {})
+    values(descriptors, source)
+    large = [bytes(500_000) + b"%d" % n for n in range(60)]
+    for partition in range(2):
+        kafka_broker.send(topic, large, partition)
+    (read, unread), _ = step(reader, end)
+    assert fetcher_of(source).goes_on_with(unread)
+    assert values([read], source) == large
+    assert not fetcher_of(source).goes_on_with(unread)
+    assert values([unread], source) == large
+
+
+def test_aborted_transactions_between_ranges_are_not_rows(kafka_broker: Broker, tmp_path: Path) -> None:
+    topic = kafka_broker.topic()
+    producer = Producer({"bootstrap.servers": kafka_broker.servers, "transactional.id": topic})
+    producer.init_transactions()
+    source = spec(kafka_broker, topic)
+    reader, end = DescriptorStream([source], tmp_path), {"in": {topic: at({"0": 0})}}
+    texts = ((b"one", True), (b"not this", False), (b"nor this", False), (b"two", True), (b"not that", False))
+    for number, (text, commits) in enumerate(texts, start=1):
+        producer.begin_transaction()
+        producer.produce(topic, text)
+        producer.flush()
+        producer.commit_transaction() if commits else producer.abort_transaction()
+        read: list[bytes] = []
+        while end["in"][topic]["next"]["0"] < 2 * number:  # the message and the mark, which comes after the commit's answer
+            descriptors, end = step(reader, end)
+            read += values(descriptors, source)
+        assert read == ([text] if commits else [])
+
+
+@pytest.mark.parametrize(
+    ("old", "of_the_new", "told"), [(10, 20, "was deleted"), (5, 20, "was deleted"), (5, 0, "holds offsets")]
+)
+def test_topic_that_is_created_again_between_two_ranges_gives_no_batch(
+    kafka_broker: Broker, tmp_path: Path, old: int, of_the_new: int, told: str
+) -> None:
+    """Whether the messages of the former one have come already or not, and the new one has others at their offsets or none."""
+    topic = kafka_broker.topic()
+    kafka_broker.send(topic, [b"old-%d" % n for n in range(old)])
+    source = spec(kafka_broker, topic)
+    planned = whole(DescriptorStream([source], tmp_path), topic)
+    assert len(values([planned.between(0, 5)], source)) == 5
+    kafka_broker.create_again(topic)
+    kafka_broker.send(topic, [b"new-%d" % n for n in range(of_the_new)])
+    assert fetcher_of(source).goes_on_with(replace(planned, start=5, end=10))
+    with pytest.raises(SourceError, match=f"topic {topic}.* {told}"):
+        values([replace(planned, start=5, end=10)], source)
 
 
 # --- a pattern of topics
@@ -381,7 +500,7 @@ def test_new_topic_that_is_gone_before_its_batch_is_read_ends_no_stream_that_all
     kafka_broker.delete(new)
     (planned,) = between(reader, {}, end)
     tally = Tally()
-    assert (list(kafka.read_range(planned, source, tally)), tally.skipped) == ([], 2)
+    assert (list(kafka.read_ranges([planned], source, tally)), tally.skipped) == ([], 2)
     kafka_broker.send(topic, [b"goes on"])
     assert values(step(reader, end)[0], source) == [b"goes on"]
 
@@ -524,7 +643,8 @@ def test_messages_of_100_kb_come_in_tables_of_bounded_bytes(kafka_broker: Broker
     topic, count = kafka_broker.topic(), 2_000
     kafka_broker.send(topic, [b"%05d" % n + bytes(99_995) for n in range(count)])
     source = spec(kafka_broker, topic)
-    tables = list(kafka.read_range(Descriptor("in", "kafka", topic, 0, 0, count, count), source, Tally()))
+    ranges = kafka.read_ranges([Descriptor("in", "kafka", topic, 0, 0, count, count)], source, Tally())
+    tables = [table for _, table in ranges]
     assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(count))
     assert max(table.nbytes for table in tables) < 128 << 20
 

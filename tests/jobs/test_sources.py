@@ -285,6 +285,19 @@ def test_nothing_is_cut_when_whole_row_groups_fit() -> None:
     assert sorted((d for slot in slots for d in slot), key=lambda d: d.part) == descriptors
 
 
+@given(rows=st.lists(st.integers(1, 80), min_size=1, max_size=12), shares=st.lists(st.floats(0.1, 1), min_size=1, max_size=4))
+def test_partition_of_kafka_stays_where_it_was_read_while_batches_have_few_rows(rows: list[int], shares: list[float]) -> None:
+    """And is not cut: its reader has fetched what follows."""
+
+    def readers(of_batch: list[int]) -> list[list[int]]:
+        descriptors = [Descriptor("s", "kafka", "t", part, 7, 7 + n, n) for part, n in enumerate(of_batch)]
+        slots = assign(descriptors, shares)
+        assert sorted((d for slot in slots for d in slot), key=lambda d: d.part) == descriptors
+        return [[d.part for d in slot] for slot in slots]
+
+    assert readers(rows) == readers([1] * len(rows))
+
+
 @pytest.mark.parametrize("shares", [[], [0.0], [1.0, -1.0]])
 def test_impossible_shares_are_refused(shares: list[float]) -> None:
     with pytest.raises(ValueError, match="source shares must be"):

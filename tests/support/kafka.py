@@ -126,6 +126,13 @@ class Broker:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Broker]:
     """One broker for the test session."""
+    with running_broker() as broker:
+        yield broker
+
+
+@contextmanager
+def running_broker() -> Iterator[Broker]:
+    """A broker of its own, with an empty folder, while entered."""
     home = Path(tempfile.mkdtemp(prefix="kafka-"))
     broker_port, secured_port, controller_port = _free_ports(3)
     settings = home / "server.properties"
@@ -239,6 +246,11 @@ def _wait_until_up(broker: Broker, process: subprocess.Popen, log: Path) -> None
 
 if __name__ == "__main__":
     try:
-        print(kafka_jars())
+        if sys.argv[1:] == ["run"]:  # for a benchmark, until the end of its input
+            with running_broker() as running:
+                print(running.servers, flush=True)
+                sys.stdin.read()
+        else:
+            print(kafka_jars())
     except pytest.fail.Exception as missing:
         sys.exit(f"{missing}")

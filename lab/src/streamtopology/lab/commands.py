@@ -299,7 +299,7 @@ def bench() -> None:
 
 
 def _command(name: str, benchmark: Benchmark) -> click.Command:
-    def run(json_file: Path | None, **options: int) -> int:
+    def run(json_file: Path | None, **options: int | str) -> int:
         from streamtopology.lab.bench.runner import run_bench
 
         return run_bench(name, json_file, options)
@@ -307,7 +307,13 @@ def _command(name: str, benchmark: Benchmark) -> click.Command:
     options = [
         click.Option([f"--{option.replace('_', '-')}"], is_flag=True, help=OPTIONS[option])
         if default is False
-        else click.Option([f"--{option}"], type=POSITIVE, default=default, show_default=True, help=OPTIONS[option])
+        else click.Option(
+            [f"--{option}"],
+            type=str if isinstance(default, str) else POSITIVE,
+            default=default,
+            show_default=True,
+            help=OPTIONS[option],
+        )
         for option, default in benchmark.options.items()
     ]
     file = click.Option(["--json", "json_file"], type=OUTPUT_FILE, metavar="FILE", help="Write the results as JSON.")

@@ -11,12 +11,13 @@ class Benchmark:
     """A benchmark: its summary, and the options of its command, which its module's `run` takes, with their defaults."""
 
     summary: str
-    options: Mapping[str, int | bool]
+    options: Mapping[str, int | bool | str]
     # The extra of streamtopology-lab that it needs.
     extra: str | None = None
 
 
 OPTIONS: Mapping[str, str] = {
+    "bootstrap": "A broker of Kafka.",
     "runs": "Repetitions.",
     "seed": "The first seed; --runs tries the next ones, too.",
     "kills": "How many processes are killed.",
@@ -48,6 +49,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "page": Benchmark("Ten open pages of a running topology against none.", {"runs": 5}),
     "latency": Benchmark(
         "Batches of 1,000 rows against foreachBatch with one pinned Python stage.", {"runs": 5, "real_time": False}
+    ),
+    "kafka": Benchmark(
+        "1,000 rows/s from Kafka to Kafka: from the production of a row to its count.",
+        {"bootstrap": "127.0.0.1:9092", "runs": 3, "real_time": False},
     ),
     "startup": Benchmark(
         "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}

@@ -1,4 +1,4 @@
-"""Kafka's brokers find themselves a coordinator when a group is first used, or a broker goes: requests are tried again then."""
+"""Brokers find a coordinator or a leader when a group or a topic is new, or a broker goes: requests are tried again then."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _PASSING = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
 )
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.expressions import project
 from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, Tally
-from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream, read_range
+from streamtopology.jobs.connectors.sources.kafka.stream import KafkaStream, read_ranges
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.event_time import event_time
@@ -40,7 +40,8 @@ def _first_messages(options: Mapping[str, str]) -> pa.Table:
     with tempfile.TemporaryDirectory() as folder:
         stream = KafkaStream(spec, Path(folder))
         start = stream.initial_offset()
-        tables = [table for part in stream.between(start, stream.advance(start)) for table in read_range(part, spec, Tally())]
+        ranges = list(stream.between(start, stream.advance(start)))
+        tables = [table for _, table in read_ranges(ranges, spec, Tally())]
     return pa.concat_tables(tables) if tables else pa.table({"value": pa.array([], pa.binary())})
 
 

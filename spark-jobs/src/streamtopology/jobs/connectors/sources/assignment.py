@@ -10,6 +10,9 @@ import numpy as np
 from streamtopology.jobs.connectors.sources.descriptors import DIVISIBLE, Descriptor
 
 TOLERANCE = 0.05
+# A range of Kafka takes as long as so many rows, however few it has. So small ones are whole, and alike: each partition stays
+# where it was read, and where what follows has been fetched already.
+_FEW_ROWS = 1024
 
 
 @dataclass
@@ -50,15 +53,20 @@ def assign(descriptors: Iterable[Descriptor], shares: Sequence[float]) -> list[l
         raise ValueError(f"source shares must be 0 or more and not all 0, not {list(shares)}")
     bins = [_Bin(share / sum(shares)) for share in shares if share > 0]
     rows, shared = np.zeros(len(bins)), np.array([bin_.share for bin_ in bins])
-    order = sorted(enumerate(descriptors), key=lambda piece: (-piece[1].rows, piece[0]))
+    order = sorted(enumerate(descriptors), key=lambda piece: (-_weight(piece[1]), piece[0]))
     for position, descriptor in order:
         with np.errstate(over="ignore"):  # by a share as good as none
-            first = int(np.argmin((rows + descriptor.rows) / shared))
+            first = int(np.argmin((rows + _weight(descriptor)) / shared))
         bins[first].add(position, descriptor)
-        rows[first] += descriptor.rows
+        rows[first] += _weight(descriptor)
     _even_out(bins)
     dealt = ([d for _, d in sorted(b.pieces, key=lambda piece: (piece[0], piece[1].start))] for b in bins)
     return [next(dealt) if share > 0 else [] for share in shares]
+
+
+def _weight(descriptor: Descriptor) -> int:
+    """The rows of a descriptor; of a range of Kafka to the next power of two."""
+    return max(_FEW_ROWS, 1 << (descriptor.rows - 1).bit_length()) if descriptor.kind == "kafka" else descriptor.rows
 
 
 def _even_out(bins: list[_Bin]) -> None:
@@ -70,7 +78,8 @@ def _even_out(bins: list[_Bin]) -> None:
         while (excess := int(donor.rows - donor.share * total)) > 0:
             taker = max(bins, key=lambda bin_: bin_.share * total - bin_.rows)
             room = int(taker.share * total - taker.rows)
-            divisible = [piece for piece in donor.pieces if piece[1].kind in DIVISIBLE and piece[1].rows > 0]
+            kinds = DIVISIBLE if excess >= _FEW_ROWS else ("parquet",)
+            divisible = [piece for piece in donor.pieces if piece[1].kind in kinds and piece[1].rows > 0]
             if room < 1 or not divisible:
                 break
             position, largest = max(divisible, key=lambda piece: (piece[1].rows, -piece[0], -piece[1].start))

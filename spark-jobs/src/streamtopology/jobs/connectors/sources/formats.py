@@ -97,6 +97,15 @@ def read_tables(
     descriptors: Iterable[Descriptor], spec: SourceSpec, declared: pa.Schema, tally: Tally
 ) -> Iterator[tuple[Descriptor, pa.Table]]:
     """The rows of each descriptor as its reader gives them, with the columns that its folders give; counted."""
+    if spec.format == "kafka":
+        from streamtopology.jobs.connectors.sources.kafka.stream import (
+            read_ranges,  # keeps librdkafka out of topologies without Kafka
+        )
+
+        for descriptor, table in read_ranges(list(descriptors), spec, tally):
+            tally.read += table.num_rows
+            yield descriptor, table.select(declared.names)
+        return
     for descriptor in descriptors:
         texts = partition_texts(spec, descriptor.path)
         own = columns_in_file(declared, declared_schema(spec), texts) if texts else declared
@@ -114,8 +123,6 @@ def _read(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: 
     except MemoryError:
         raise
     except (OSError, pa.ArrowException) as error:
-        if spec.format == "kafka":
-            raise
         finding = f"cannot be read: {' '.join(str(error).split())}; put a whole file in its place"
         raise BadFileError(f"{_place(descriptor, spec)} {finding}", skip_remedy(descriptor.path)) from error
 
@@ -266,15 +273,6 @@ def _read_text(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, _t
             yield pa.table([values], names=declared.names or [""])
 
 
-def _read_kafka(descriptor: Descriptor, spec: SourceSpec, declared: pa.Schema, tally: Tally) -> Iterator[pa.Table]:
-    from streamtopology.jobs.connectors.sources.kafka.stream import (
-        read_range,  # keeps librdkafka out of topologies without Kafka
-    )
-
-    for table in read_range(descriptor, spec, tally):
-        yield table.select(declared.names)
-
-
 def _place(descriptor: Descriptor, spec: SourceSpec) -> str:
     return f"source {spec.name!r}, {descriptor.path}"
 
@@ -284,5 +282,4 @@ _READERS: dict[str, Callable[[Descriptor, SourceSpec, pa.Schema, Tally], Iterato
     "csv": _read_csv,
     "json": _read_json,
     "text": _read_text,
-    "kafka": _read_kafka,
 }

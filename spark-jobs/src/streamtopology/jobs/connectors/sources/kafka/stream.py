@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -23,11 +25,14 @@ from confluent_kafka import (
     Uuid,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin._topic import TopicDescription
 
 from streamtopology.jobs.connectors.kafka_retry import retried
 from streamtopology.jobs.connectors.kafka_settings import kafka_settings
 from streamtopology.jobs.connectors.sources import durable_file
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceError, SourceSpec, Tally, positive_option
+from streamtopology.jobs.connectors.sources.kafka.fetcher import TIMEOUT_SECONDS, Fetcher, place_of, says_deleted, value_bytes
 from streamtopology.jobs.connectors.sources.kafka.options import matching, pattern_of, starting_at, topics_of
 from streamtopology.jobs.connectors.sources.kafka.positions import (
     NextOffsets,
@@ -48,13 +53,11 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
 )
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA, kafka_schema
 
-_TIMEOUT_SECONDS = 30.0
 # For how long a consumer group's offsets are tried to be committed.
 GROUP_SECONDS = 5.0
 # Size of the messages that are put into one table; one fetch more may be in it.
 _TABLE_ROWS = 50_000
 _TABLE_BYTES = 16 << 20
-_WEIGHED = 256
 # The size of a message as foreseen before any was read.
 _MESSAGE_BYTES = 1024
 _MOST_MILLISECONDS = np.iinfo(np.int64).max // 1000
@@ -103,7 +106,7 @@ class KafkaStream:
         for topic, now in there.items():
             asked = [TopicPartition(topic, int(p), times.of(topic, p)) for p in now.ranges]
             try:
-                marks = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS)
+                marks = self._consumer.offsets_for_times(asked, timeout=TIMEOUT_SECONDS)
                 for mark in marks:
                     if mark.error is not None:
                         raise KafkaException(mark.error)
@@ -182,17 +185,17 @@ class KafkaStream:
         known = next_in(end["id"], start.get(topic))
         if end["next"].keys() <= known.keys():
             return known
-        is_there = _ids(self._spec, [topic])[topic] is not None
-        first = {partition: low for partition, (low, _) in self._ranges(topic).items()} if is_there else {}
+        there = _topics(self._spec, [topic])
+        first = {p: low for now in there.values() if now is not None for p, (low, _) in now.ranges.items()}
         return {**dict.fromkeys(end["next"], 0), **first, **known}
 
     def _look(self, known: Offsets) -> dict[str, TopicNow]:
         """The topics as they are now. Raises SourceError for one that is gone, unless it is `known` and loss is allowed."""
         found: dict[str, TopicNow] = {}
         topics = topics_of(self._spec) if self._pattern is None else self._matching(self._pattern, known)
-        for topic, topic_id in _ids(self._spec, topics).items():  # before the offsets: those of a newer topic are refused
-            if topic_id is not None:
-                found[topic] = TopicNow(topic_id, self._ranges(topic))
+        for topic, now in _topics(self._spec, topics).items():
+            if now is not None:
+                found[topic] = now
             elif self._fails_on_loss if topic in known else self._pattern is None:
                 raise _gone(self._spec, topic)
         return found
@@ -200,23 +203,10 @@ class KafkaStream:
     def _matching(self, pattern: re.Pattern[str], known: Iterable[str]) -> list[str]:
         """The topics of a pattern: those that there are, and those that are `known`, though they may be gone."""
         try:
-            there = self._consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics
+            there = self._consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
             raise _unreachable(self._spec, f"of pattern {pattern.pattern}", error) from error
         return matching(pattern, {*there, *known})
-
-    def _ranges(self, topic: str) -> dict[str, tuple[int, int]]:
-        """Partition -> (first offset, last stable offset + 1), in partition order."""
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
-            if metadata.error is not None:
-                raise KafkaException(metadata.error)
-            return {
-                str(p): self._consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT_SECONDS)
-                for p in sorted(metadata.partitions)
-            }
-        except KafkaException as error:
-            raise _unreachable(self._spec, topic, error) from error
 
 
 class KafkaGroup:
@@ -248,98 +238,90 @@ def fails_on_loss(spec: SourceSpec) -> bool:
     return spec.options.get("failOnDataLoss", "true").lower() == "true"
 
 
-def read_range(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    """The committed messages of an offset range, columns of `kafka_schema`; aborted ones and gaps are left out.
+def read_ranges(descriptors: Sequence[Descriptor], spec: SourceSpec, tally: Tally) -> Iterator[tuple[Descriptor, pa.Table]]:
+    """The committed messages of offset ranges, columns of `kafka_schema`; aborted ones and gaps are left out.
 
     Offsets that were deleted are counted in `tally` and skipped, or refused with SourceError, as failOnDataLoss says; with a
-    topic that was created again since, all are. One range of a source at a time: ranges share the process's consumer.
+    topic that was created again since, all are. One thread at a time may read: all share the process's consumer.
     """
-    if not _is_there(descriptor, spec):
-        if fails_on_loss(spec):
-            raise SourceError(another_topic(spec.name, descriptor.path))
-        tally.skipped += descriptor.end - descriptor.start
-        return
-    yield from _read_there(descriptor, spec, tally)
-    if not _is_there(descriptor, spec):
-        raise SourceError(f"source {spec.name!r}: topic {descriptor.path} was deleted while it was read; start again")
+    fetcher = _fetcher(tuple(sorted(consumer_settings(spec).items())))
+    fetcher.let_go_unread()
+    others = _of_other_topics([each for each in descriptors if not fetcher.goes_on_with(each)], spec)
+    if others and fails_on_loss(spec):
+        raise SourceError(another_topic(spec.name, others[0].path))
+    for descriptor in descriptors:
+        if descriptor in others:
+            tally.skipped += descriptor.end - descriptor.start
+        else:
+            yield from ((descriptor, table) for table in _read_there(fetcher, descriptor, spec, tally))
+    if deleted := _of_other_topics([each for each in descriptors if each not in others], spec):
+        raise _deleted(spec, deleted[0].path)
 
 
-def _is_there(descriptor: Descriptor, spec: SourceSpec) -> bool:
-    """True if the topic is still the one of which the descriptor has offsets."""
-    topic_id = _ids(spec, [descriptor.path])[descriptor.path]
-    return topic_id is not None and is_same(topic_id, descriptor.topic_id)
+def _of_other_topics(descriptors: Sequence[Descriptor], spec: SourceSpec) -> list[Descriptor]:
+    """Those whose topic is not the one any more of which they have offsets."""
+    now = _described(spec, list(dict.fromkeys(each.path for each in descriptors)))
+
+    def is_there(descriptor: Descriptor) -> bool:
+        topic = now[descriptor.path]
+        return topic is not None and is_same(_id_of(topic), descriptor.topic_id)
+
+    return [descriptor for descriptor in descriptors if not is_there(descriptor)]
 
 
-def _read_there(descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
-    consumer = _consumer(tuple(sorted(consumer_settings(spec).items())))
-    reached, rows, size, schema = descriptor.start, list[Message](), 0, kafka_schema(spec)
+def _read_there(fetcher: Fetcher, descriptor: Descriptor, spec: SourceSpec, tally: Tally) -> Iterator[pa.Table]:
+    reached, rows, size, schema, fetched = descriptor.start, list[Message](), 0, kafka_schema(spec), list[Message]()
     try:
-        consumer.assign([TopicPartition(descriptor.path, descriptor.part, descriptor.start)])
+        if not fetcher.goes_on_with(descriptor):
+            fetcher.begin(descriptor, descriptor.start)
         while reached < descriptor.end:
-            fetched = _fetched(consumer, descriptor.end - reached)
+            fetched = fetcher.next(descriptor, descriptor.end - reached)
+            rows += [m for m in fetched if m.error() is None and cast(int, m.offset()) >= descriptor.start]
+            reached = _after_last(rows, reached)
             marks = [message for message in fetched if message.error() is not None]
-            rows += fetched if not marks else [message for message in fetched if message.error() is None]
-            if any(_says_deleted(mark) for mark in marks):
-                reached = _after_deleted(consumer, descriptor, spec, _after_last(rows, reached), tally)
-            else:
-                reached = max(_position_after(message, descriptor, spec) for message in [*marks, fetched[-1]])
-            size += _value_bytes(fetched)
+            if reached < descriptor.end and any(says_deleted(mark) for mark in marks):
+                reached = _after_deleted(fetcher, descriptor, spec, reached, tally)
+            elif reached < descriptor.end and marks:
+                reached = max(reached, *(_end_of_partition(mark, descriptor, spec) for mark in marks))
+            size += value_bytes(fetched)
             if len(rows) >= _TABLE_ROWS or size >= _TABLE_BYTES:
                 yield _table(rows, descriptor, schema)
                 rows, size = [], 0
     except (KafkaException, TimeoutError) as error:
+        if isinstance(error, TimeoutError) and _of_other_topics([descriptor], spec):
+            raise _deleted(spec, descriptor.path) from error
         raise _unreachable(spec, f"{descriptor.path}, partition {descriptor.part}, offset {reached},", error) from error
     finally:
-        consumer.unassign()
+        if reached >= descriptor.end:
+            fetcher.keep(descriptor, fetched)
+        else:
+            fetcher.let_go([place_of(descriptor)])
     if rows:
         yield _table(rows, descriptor, schema)
-
-
-def _fetched(consumer: Consumer, wanted: int) -> list[Message]:
-    """The next message, waited for, and those that came with it: `consume` alone would wait until it has them all."""
-    first = consumer.poll(_TIMEOUT_SECONDS)
-    if first is None:
-        raise TimeoutError(f"no message in {_TIMEOUT_SECONDS:.0f} s")
-    return [first, *consumer.consume(min(wanted, _TABLE_ROWS), timeout=0)]
-
-
-def _value_bytes(messages: list[Message]) -> int:
-    """Estimate the size of the messages' values; of many some are weighed, evenly spread."""
-    step = max(1, len(messages) // _WEIGHED)
-    return step * sum(map(len, messages[::step]))
-
-
-def _says_deleted(mark: Message) -> bool:
-    """True if the broker no longer has the offset that the consumer is at: auto.offset.reset is `error`."""
-    error = mark.error()
-    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
 def _after_last(rows: list[Message], before: int) -> int:
     return cast(int, rows[-1].offset()) + 1 if rows else before
 
 
-def _after_deleted(consumer: Consumer, descriptor: Descriptor, spec: SourceSpec, at: int, tally: Tally) -> int:
-    """Move `consumer` from `at` to the first offset that exists, at most to the range's end; return it."""
+def _after_deleted(fetcher: Fetcher, descriptor: Descriptor, spec: SourceSpec, at: int, tally: Tally) -> int:
+    """Go on from `at` at the first offset that exists, at most at the range's end; return it."""
     topic, partition = descriptor.path, descriptor.part
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+    low, high = fetcher.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS)
     exists = low <= at <= high  # then the mark is an old one, of a place that was left
     if not exists and fails_on_loss(spec):
         raise SourceError(lost_messages(spec.name, topic, partition, at, low, high))
     reached = at if exists else min(low, descriptor.end) if at < low else descriptor.end
     tally.skipped += reached - at
-    consumer.assign([TopicPartition(topic, partition, reached)])
+    fetcher.begin(descriptor, reached)
     return reached
 
 
-def _position_after(message: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
-    """The offset reached with `message`; the end-of-partition event is behind transaction marks, which are no rows."""
-    offset = cast(int, message.offset())  # a fetched message has one
-    error = message.error()
-    if error is None:
-        return offset + 1
-    if error.code() == KafkaError._PARTITION_EOF:
-        return offset
+def _end_of_partition(mark: Message, descriptor: Descriptor, spec: SourceSpec) -> int:
+    """The offset of an end of the partition, which is behind transaction marks, that are no rows."""
+    error = mark.error()
+    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        return cast(int, mark.offset())
     raise _unreachable(spec, descriptor.path, KafkaException(error))
 
 
@@ -380,6 +362,9 @@ def consumer_settings(spec: SourceSpec) -> dict[str, str]:
     defaults = {
         "group.id": group_of(spec),
         "isolation.level": "read_committed",
+        # For how long a partition that is assigned may wait; librdkafka's own are a second and half a second.
+        "fetch.queue.backoff.ms": "10",
+        "fetch.wait.max.ms": "100",
         "queued.max.messages.kbytes": "16384",  # fetched ahead; librdkafka's own 64 MiB would be twice a task's rows
         **_RECONNECTING,
     }
@@ -408,33 +393,71 @@ def _admin(settings: tuple[tuple[str, str], ...]) -> AdminClient:
     return AdminClient(dict(settings))
 
 
-def _ids(spec: SourceSpec, topics: list[str]) -> dict[str, str | None]:
-    """The ids of topics, "" where the broker has none; None of a topic that does not exist. Raises SourceError."""
-    ids: dict[str, str | None] = {}
+def _topics(spec: SourceSpec, topics: list[str]) -> dict[str, TopicNow | None]:
+    """Topics as they are now, partitions in their order; None for one that does not exist. Raises SourceError."""
+    try:
+        return retried(lambda: _look_at(spec, topics), TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise _unreachable(spec, ", ".join(topics), error) from error
+
+
+def _look_at(spec: SourceSpec, topics: list[str]) -> dict[str, TopicNow | None]:
+    described = _described(spec, topics)  # before the offsets: those of a newer topic are refused
+    partitions = [TopicPartition(t, p.id) for t, now in described.items() if now is not None for p in now.partitions]
+    asked = [_asked_offsets(spec, partitions, of()) for of in (OffsetSpec.earliest, OffsetSpec.latest)]
+    ranges: dict[str, dict[str, tuple[int, int]]] = {topic: {} for topic in topics}
+    for partition in sorted(partitions):
+        low, high = (answers[partition].result().offset for answers in asked)
+        ranges[partition.topic][str(partition.partition)] = low, high
+    return {t: None if now is None else TopicNow(_id_of(now), ranges[t]) for t, now in described.items()}
+
+
+def _asked_offsets(
+    spec: SourceSpec, partitions: list[TopicPartition], which: OffsetSpec | None
+) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+    """The first offsets of all partitions, or those after their last stable messages: one request for each broker."""
+    if not partitions:
+        return {}
+    isolation = IsolationLevel[consumer_settings(spec)["isolation.level"].upper()]
+    wanted = dict.fromkeys(partitions, cast(OffsetSpec, which))
+    return admin(spec).list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
+
+
+def _described(spec: SourceSpec, topics: list[str]) -> dict[str, TopicDescription | None]:
+    """What the broker says of topics; None of one that does not exist. Raises SourceError."""
+    described: dict[str, TopicDescription | None] = {}
     if not topics:
-        return ids
-    asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS)
+        return described
+    asked = admin(spec).describe_topics(TopicCollection(topics), request_timeout=TIMEOUT_SECONDS)
     for topic, answer in asked.items():
         try:
-            found = str(answer.result().topic_id)
+            described[topic] = answer.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise _unreachable(spec, topic, error) from error
-            ids[topic] = None
-        else:
-            ids[topic] = "" if found == _NO_ID else found
-    return ids
+            described[topic] = None
+    return described
+
+
+def _id_of(topic: TopicDescription) -> str:
+    """Kafka's id of a topic, "" where the broker has none."""
+    found = str(topic.topic_id)
+    return "" if found == _NO_ID else found
 
 
 @cache
-def _consumer(settings: tuple[tuple[str, str], ...]) -> Consumer:
+def _fetcher(settings: tuple[tuple[str, str], ...]) -> Fetcher:
     """One consumer per process and setting: connecting costs more than reading a small range."""
-    return Consumer(dict(settings))
+    return Fetcher(Consumer(dict(settings)))
 
 
 def _unreachable(spec: SourceSpec, topic: str, error: Exception) -> SourceError:
     servers = spec.options.get("kafka.bootstrap.servers")
     return SourceError(f"source {spec.name!r}: topic {topic} at {servers} cannot be read: {error}")
+
+
+def _deleted(spec: SourceSpec, topic: str) -> SourceError:
+    return SourceError(f"source {spec.name!r}: topic {topic} was deleted while it was read; start again")
 
 
 def _gone(spec: SourceSpec, topic: str) -> SourceError:
