@@ -21,7 +21,7 @@ FOLDER = Path("build/differential")
 # Cases of a test: about eight seconds.
 EACH = 10
 MANY = 60
-FEW = 5
+FEW = 3
 
 
 def play(seed: int, real_time: bool = False) -> None:
