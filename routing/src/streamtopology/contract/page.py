@@ -7,14 +7,14 @@ capacities. Figures have three digits; a figure that is not known is None.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, check_format
 from streamtopology.contract.reasons import Documented
 from streamtopology.contract.stats import BatchFigures, BatchSteps, NumberedBatch, RunFigures
-from streamtopology.contract.wire_values import WireError, from_wire, to_wire
+from streamtopology.contract.wire_values import SPARSE, WireError, from_wire, to_wire
 
 PAGE_FORMAT = 1
 
@@ -255,7 +255,7 @@ class Page(RunFigures):
     recommended: str | None = None
     watermark: float | None = None
     last_batch: BatchFigures | None = None
-    steps: BatchSteps | None = None
+    steps: BatchSteps | None = field(default=None, metadata=SPARSE)
     stages: tuple[str, ...] = ()
     classes: tuple[PageExecutorClass, ...] = ()
     executors: tuple[PageExecutor, ...] = ()
