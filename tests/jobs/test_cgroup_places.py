@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Group(type(Path())):
         """Give the group the files of a new one."""
         files = {"cgroup.controllers": controllers, "cgroup.subtree_control": "", "cgroup.procs": procs}
         if "cpu" in controllers.split():
-            files |= {"cpu.max": "max 100000", "cpu.stat": "usage_usec 0\nuser_usec 0\n"}
+            files |= {"cpu.max": "max 100000", "cpu.weight": "100", "cpu.stat": "usage_usec 0\nuser_usec 0\n"}
         for name, text in files.items():
             Path(self / name).write_text(text)
         return self
@@ -94,9 +95,11 @@ def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group,
     assert made.roots[0].parent in cgroup_parents(view)
     slot = made.roots[0] / "large-0"
     assert made.add("large-0") == (slot / "cgroup.procs",)
-    for cpu, quota in ((0.3, "30000"), (2, "200000"), (0.0001, "1000"), (None, "max")):
+    assert (made.roots[0] / "cpu.weight").read_text() == str(100 * (os.cpu_count() or 1))
+    for cpu, quota, weight in ((0.3, "30000", 30), (2, "200000", 200), (0.0001, "1000", 2), (None, "max", 100)):
         made.limit("large-0", cpu)
         assert (slot / "cpu.max").read_text() == f"{quota} 100000"
+        assert (slot / "cpu.weight").read_text() == str(weight)
     Path(slot / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert made.cpu_seconds("large-0") == 2.5
     Path(slot / "cpu.stat").write_text("user_usec 1\n")

@@ -7,8 +7,8 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -248,6 +248,17 @@ class Session:
 
     def run(self, topology: Topology, manifest: Path | None = None, read: Version | None = None) -> Ran:
         """Run `topology`, of the version `read` of `manifest`, until the session's options say so; a changed one is applied."""
+        (ran,) = in_turns(self._turns(topology, manifest, read))
+        return ran
+
+    def run_in_turns(self, baseline: Topology, topology: Topology, manifest: Path) -> tuple[Ran, Ran]:
+        """Run both, in turns as the session's options have them, so that other programs slow both alike."""
+        before, ran = in_turns(self._turns(baseline), self._turns(topology, manifest))
+        return before, ran
+
+    def _turns(
+        self, topology: Topology, manifest: Path | None = None, read: Version | None = None
+    ) -> Generator[None, None, Ran]:
         history = new_history(topology, hides_keys(os.environ))
         if self._running is None:
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
@@ -265,7 +276,11 @@ class Session:
             undo.enter_context(self._interrupts.stopping(lambda: self._interrupted(run, history)))
             self._running = run, history, events
             serving = replace(self._serving, opens=self._serving.opens and manifest is not None)  # not the baseline's page
-            record = process(run, history, serving, manifest)
+            record = undo.enter_context(processing(run, history, serving, manifest))
+            for _ in run.turns():
+                yield
+                self._history = history
+                self._show()
         history.enter(Phase.DONE)
         page = record.page(run.standing(), since=-1)
         return Ran(run.router.topology, history, run.bound(), run.left_behind(), events, page)
@@ -308,10 +323,33 @@ def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: Hist
     return TopologyRun(cluster, topology, base_dir, history, options)
 
 
-def process(run: TopologyRun, history: History, serving: Serving = Serving(), manifest: Path | None = None) -> PageRecord:
-    """Run the stream as `run.stream` does, with a control socket and a status server on this machine.
+def in_turns[T](*runs: Generator[None, None, T]) -> list[T]:
+    """Run each to its next `yield`, one after the other, until all have ended; return what they return."""
+    ended: dict[int, T] = {}
+    with ExitStack() as undo:
+        for run in runs:
+            undo.callback(run.close)
+        while len(ended) < len(runs):
+            for number, run in enumerate(runs):
+                try:
+                    next(run)
+                except StopIteration as end:
+                    ended.setdefault(number, end.value)
+    return [ended[number] for number in range(len(runs))]
 
-    `manifest`: the watched file, which a command that changes the run beside it names. Returns what is behind its page.
+
+def process(run: TopologyRun, history: History, serving: Serving = Serving()) -> PageRecord:
+    """Run the stream as `run.stream` does, with a control socket and a status server. Returns what is behind its page."""
+    with processing(run, history, serving) as page:
+        run.stream()
+    return page
+
+
+@contextmanager
+def processing(run: TopologyRun, history: History, serving: Serving, manifest: Path | None = None) -> Iterator[PageRecord]:
+    """The surroundings of a stream that runs on this machine: a control socket and a status server. Gives what is behind its page.
+
+    `manifest`: the watched file, which a command that changes the run beside it names.
     """
     metrics = Metrics(history, run.standing)
     page = PageRecord(history, lambda: run.router.topology, uuid.uuid4().hex, time.time)
@@ -336,8 +374,7 @@ def process(run: TopologyRun, history: History, serving: Serving = Serving(), ma
         history.served_at(f"{status.url}/")
         if serving.opens and not opened(history.address):
             run.notify("there is no browser here to open the page with")
-        run.stream()
-    return page
+        yield page
 
 
 def _announced(run: TopologyRun, answer: str) -> str:

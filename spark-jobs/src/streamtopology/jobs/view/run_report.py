@@ -89,7 +89,7 @@ def build_report(
             "warmup_batches": WARMUP_BATCHES,
         },
         "capacity": {"bound": bound or None, "reached": _ratio(rerouted, bound), "offered": offered},
-        "waited": waited_share(history),
+        "waited": waited_share(history, baseline),
         "batch": {
             "seconds": _median([batch.seconds for batch in warm]),
             "working_seconds": _median([working_seconds(batch) for batch in warm]),
