@@ -323,9 +323,9 @@ def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: Hist
     return TopologyRun(cluster, topology, base_dir, history, options)
 
 
-def in_turns[T](*runs: Generator[None, None, T]) -> list[T]:
+def in_turns(*runs: Generator[None, None, Ran]) -> list[Ran]:
     """Run each to its next `yield`, one after the other, until all have ended; return what they return."""
-    ended: dict[int, T] = {}
+    ended: dict[int, Ran] = {}
     with ExitStack() as undo:
         for run in runs:
             undo.callback(run.close)
