@@ -95,7 +95,7 @@ def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group,
     assert made.roots[0].parent in cgroup_parents(view)
     slot = made.roots[0] / "large-0"
     assert made.add("large-0") == (slot / "cgroup.procs",)
-    assert (made.roots[0] / "cpu.weight").read_text() == str(100 * (os.cpu_count() or 1))
+    assert (made.roots[0] / "cpu.weight").read_text() == str(min(1000 * (os.cpu_count() or 1), 10_000))
     for cpu, quota, weight in ((0.3, "30000", 30), (2, "200000", 200), (0.0001, "1000", 2), (None, "max", 100)):
         made.limit("large-0", cpu)
         assert (slot / "cpu.max").read_text() == f"{quota} 100000"

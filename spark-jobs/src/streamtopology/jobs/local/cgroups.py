@@ -1,7 +1,7 @@
 """CPU limits and CPU accounting of groups of processes by Linux cgroups, version 1 or 2.
 
-As the kubelet does, a slot weighs what its CPU does, and all slots together as much as this machine's cores. So a busy
-machine slows large and small slots alike. Without weights it would make them equal, and all together count as one process.
+A slot's CPU is its own, as what a pod requests: among all processes its cluster counts as `PRECEDENCE` for each core, and a
+slot in it by its CPU. Without weights a busy machine would make all slots equal, and each cluster count as one process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from streamtopology.contract.errors import Unavailable
 
 PERIOD_MICROSECONDS = 100_000
 SMALLEST_QUOTA_MICROSECONDS = 1_000  # the kernel refuses less
-# The kernel's weight of a process, and so of a core: in version 1 and 2, where nobody says another.
-SHARES_OF_A_CORE, WEIGHT_OF_A_CORE = 1024, 100
+# The kernel's weight of a process, in version 1 and 2.
+SHARES, WEIGHT = 1024, 100
+PRECEDENCE = 10
 
 
 class CgroupsUnavailable(Unavailable):
@@ -66,7 +67,7 @@ class CpuCgroupsV1:
         self.roots = tuple(dict.fromkeys((cpu, accounting)))
         for root in self.roots:
             root.mkdir(exist_ok=True)
-        (cpu / "cpu.shares").write_text(str(_weight(os.cpu_count(), SHARES_OF_A_CORE)))
+        (cpu / "cpu.shares").write_text(str(_weight(PRECEDENCE * (os.cpu_count() or 1), SHARES)))
 
     def add(self, slot: str) -> tuple[Path, ...]:
         for root in self.roots:
@@ -78,7 +79,7 @@ class CpuCgroupsV1:
         group = self._cpu / slot
         (group / "cpu.cfs_quota_us").write_text("-1")  # so that the period may be set whatever quota there was
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
-        (group / "cpu.shares").write_text(str(_weight(cpu, SHARES_OF_A_CORE)))
+        (group / "cpu.shares").write_text(str(_weight(cpu, SHARES)))
         if cpu is None:
             return
         quota = _quota(cpu)
@@ -105,7 +106,7 @@ class CpuCgroupsV2:
         self.roots = (root,)
         root.mkdir(exist_ok=True)
         _hand_on_cpu(root)
-        (root / "cpu.weight").write_text(str(_weight(os.cpu_count(), WEIGHT_OF_A_CORE)))
+        (root / "cpu.weight").write_text(str(_weight(PRECEDENCE * (os.cpu_count() or 1), WEIGHT)))
 
     def add(self, slot: str) -> tuple[Path, ...]:
         (self._root / slot).mkdir(exist_ok=True)
@@ -115,7 +116,7 @@ class CpuCgroupsV2:
     def limit(self, slot: str, cpu: float | None) -> None:
         quota = "max" if cpu is None else str(_quota(cpu))
         (self._root / slot / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
-        (self._root / slot / "cpu.weight").write_text(str(_weight(cpu, WEIGHT_OF_A_CORE)))
+        (self._root / slot / "cpu.weight").write_text(str(_weight(cpu, WEIGHT)))
 
     def cpu_seconds(self, slot: str) -> float:
         for line in (self._root / slot / "cpu.stat").read_text().splitlines():
@@ -227,9 +228,9 @@ def _has_quota(group: Path) -> bool:
     return (group / "cpu.cfs_quota_us").exists()  # the root group has no limit of its own
 
 
-def _weight(cpu: float | None, of_a_core: int) -> int:
-    """The weight of `cpu` cores, within what the kernel takes; None: that of a process."""
-    return min(max(round((1.0 if cpu is None else cpu) * of_a_core), 2), 100 * of_a_core)
+def _weight(cores: float | None, of_one: int) -> int:
+    """The weight of as many processes as `cores`, within what the kernel takes; None: of one."""
+    return min(max(round((1.0 if cores is None else cores) * of_one), 2), 100 * of_one)
 
 
 def _quota(cpu: float) -> int:
