@@ -347,7 +347,7 @@ def process(run: TopologyRun, history: History, serving: Serving = Serving()) ->
 
 @contextmanager
 def processing(run: TopologyRun, history: History, serving: Serving, manifest: Path | None = None) -> Iterator[PageRecord]:
-    """The surroundings of a stream that runs on this machine: a control socket and a status server. Gives what is behind its page.
+    """The surroundings of a stream on this machine: a control socket, and a status server, of whose page it gives the record.
 
     `manifest`: the watched file, which a command that changes the run beside it names.
     """

@@ -153,9 +153,7 @@ class TopologyQuery:
         for _ in self.turns(until, prepare, clock):
             """Nobody else wants a turn."""
 
-    def turns(
-        self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic
-    ) -> Generator[None]:
+    def turns(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> Generator[None]:
         """As `run`; yield after each turn but the last, while nothing of it runs."""
         self._batches_left, self._left_in_turn = until.batches, until.turn
         self._available_now = self._trigger.available_now or until.drain
@@ -184,10 +182,11 @@ class TopologyQuery:
             return False
         return (yield from self._stream(lambda: None, Until(), clock))
 
-    def _stream(
-        self, prepare: Callable[[], None], until: Until, clock: Callable[[], float]
-    ) -> Generator[None, None, bool]:
-        """Run batch after batch, turn after turn. Returns True if the input has ended, False if the run was stopped. Raises TopologyFailed."""
+    def _stream(self, prepare: Callable[[], None], until: Until, clock: Callable[[], float]) -> Generator[None, None, bool]:
+        """Run batch after batch, turn after turn. Raises TopologyFailed.
+
+        Returns True if the input has ended, False if the run was stopped.
+        """
         with ExitStack() as undo:
             undo.enter_context(_source_failures())
             if self._spark is not None:
