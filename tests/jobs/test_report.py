@@ -259,6 +259,10 @@ def test_waiting_for_rows_is_named_as_the_limit():
     assert report["waited"] == pytest.approx(0.5, abs=0.05)
     assert "in 50 % of the time no batch ran" in summary_text(report, rerouted=False)
     assert "no batch ran" not in summary_text(build_report(run(20), bound=1e6), rerouted=False)
+    baseline = run(0)
+    for batch in history.batches[:-1]:
+        baseline.batch_done(replace(batch, committed_at=batch.committed_at + batch.seconds))
+    assert build_report(history, baseline=baseline)["waited"] == pytest.approx(0.0, abs=0.05), "it ran in turns with the other"
 
 
 def test_single_failed_check_shows_in_report_and_summary():

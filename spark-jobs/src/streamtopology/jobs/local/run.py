@@ -225,17 +225,18 @@ class Session:
         self._console = console
         self._serving = serving
         self._screen = ExitStack()
+        self._view: View | None = None
         self._undo = ExitStack()
 
     def __enter__(self) -> Session:
         keep_freed_memory()  # plans are made in this process
         with ExitStack() as undo:
             undo.push(self._screen)
-            self._history = new_history(self._topology)
+            self._history = history = new_history(self._topology)
             slots = executor_slots(self._topology)
             self._steps = StartSteps(len(slots), self._report)
             self._steps.cluster()
-            self._show()
+            self._show(history)
             settings = user_settings(self._topology.spark_conf)
             folder = self._options.work_dir / "cluster"
             cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
@@ -261,12 +262,12 @@ class Session:
     ) -> Generator[None, None, Ran]:
         history = new_history(topology, hides_keys(os.environ))
         if self._running is None:
+            self.close_screen()
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
         events = EventLog(self._options.work_dir / topology.name / "events.log")
         history.listen(events)
-        self._history = history
         self._steps.query()
-        self._show()
+        self._show(history)
         options = replace(self._options, warming_up=self._steps.warm_up())
         with ExitStack() as undo:
             trace = undo.enter_context(traces(os.environ, {"service.name": topology.name}, self._report))
@@ -279,9 +280,9 @@ class Session:
             record = undo.enter_context(processing(run, history, serving, manifest))
             for _ in run.turns():
                 yield
-                self._history = history
-                self._show()
+                self._show(history)
         history.enter(Phase.DONE)
+        self.close_screen()
         page = record.page(run.standing(), since=-1)
         return Ran(run.router.topology, history, run.bound(), run.left_behind(), events, page)
 
@@ -295,6 +296,7 @@ class Session:
     def close_screen(self) -> None:
         """End the live view, so that lines can be printed."""
         self._screen.close()
+        self._view = None
 
     def _interrupted(self, run: TopologyRun, history: History) -> None:
         """Stop `run` after its batch, or end at once if there is none yet."""
@@ -311,9 +313,11 @@ class Session:
         else:
             history.event(time.time(), history.newest, text)
 
-    def _show(self) -> None:
-        self._screen.close()
-        self._screen.enter_context(View(self._history, self._console, time.monotonic, self._started))
+    def _show(self, history: History) -> None:
+        self._history = history
+        if self._view is None:
+            self._view = self._screen.enter_context(View(history, self._console, time.monotonic, self._started))
+        self._view.turn_to(history)
 
 
 def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> TopologyRun:
