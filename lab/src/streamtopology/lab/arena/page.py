@@ -32,7 +32,7 @@ def nexmark_table(rows: Sequence[Row]) -> str:
             notes.insert(0, f"Flink is faster, {1 / compared:.2f} x")
         lines.append(f"| {query} | {speeds} | {'' if compared is None else f'{compared:.2f} x'} | {'; '.join(notes)} |")
     known = [value for value in ratios.values() if value is not None]
-    return "\n".join([*lines, "", mean_of(known), "", *_settings(rows)])
+    return "\n".join([*lines, "", mean_of(known), "", *settings_of(rows)])
 
 
 def mean_of(ratios: Sequence[float]) -> str:
@@ -74,18 +74,20 @@ def _speed(row: Row | None) -> str:
 def _notes(row: Row) -> Iterator[str]:
     title = ENGINES[row["engine"]].title
     if "failed" in row:
-        yield f"{title}: {_cell(row['failed'])}"
+        yield f"{title}: {cell(row['failed'])}"
     elif row["expected"] is None:
         yield f"{title}: rows not checked" + ("" if row["count"] else ", and there are none: no speed")
     elif not is_right(row):
         yield f"{title} gives {row['count']:,} rows, DuckDB {row['expected']:,}: no speed"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """The text as it may stand in a table."""
     return " ".join(text.replace("|", "/").split())
 
 
-def _settings(rows: Sequence[Row]) -> Iterator[str]:
+def settings_of(rows: Sequence[Row]) -> Iterator[str]:
+    """A line an engine with its settings and versions, and an empty line after each."""
     for engine in dict.fromkeys(row["engine"] for row in rows):
         found = next((row for row in rows if row["engine"] == engine and "settings" in row), None)
         if found is not None:
