@@ -266,6 +266,7 @@ class Session:
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
         events = EventLog(self._options.work_dir / topology.name / "events.log")
         history.listen(events)
+        self._history = history  # which the step is told to
         self._steps.query()
         self._show(history)
         options = replace(self._options, warming_up=self._steps.warm_up())
