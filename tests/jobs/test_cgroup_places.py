@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from streamtopology.jobs.local.cgroups import CgroupsUnavailable, CgroupView, CpuCgroupsV2, cgroup_parents, make_cpu_cgroups
+from streamtopology.jobs.local.cgroups import (
+    CgroupsUnavailable,
+    CgroupView,
+    CpuCgroupsV1,
+    CpuCgroupsV2,
+    cgroup_parents,
+    make_cpu_cgroups,
+)
 from streamtopology.jobs.local.cpu_limits import Unlimited, best_limiter
 from streamtopology.jobs.local.duty_cycle import DutyCycle, duty_cycle_works
 
@@ -106,6 +113,15 @@ def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group,
     with pytest.raises(CgroupsUnavailable, match="has no usage_usec"):
         made.cpu_seconds("large-0")
     assert make_cpu_cgroups("two", view).roots == (mount / "user" / "app" / "two",), "a second cluster is next to the first"
+
+
+def test_in_version_1_a_slot_weighs_what_its_cpu_does(tmp_path: Path) -> None:
+    made = CpuCgroupsV1(tmp_path / "cpu", tmp_path / "cpuacct")
+    made.add("large-0")
+    for cpu, shares in ((0.45, "461"), (None, "1024")):
+        made.limit("large-0", cpu)
+        assert (tmp_path / "cpu" / "large-0" / "cpu.shares").read_text() == shares
+    assert (tmp_path / "cpu" / "cpu.shares").read_text() == str(min(10 * 1024 * (os.cpu_count() or 1), 102_400))
 
 
 def test_a_group_with_processes_leaves_the_place_to_one_above_that_hands_the_cpu_on(mount: Group, view: CgroupView) -> None:
