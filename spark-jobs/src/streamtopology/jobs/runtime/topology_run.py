@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -179,7 +179,7 @@ class TopologyRun:
             undo.callback(self._driver.compaction.close)
             undo.enter_context(self._runner.rehearsing(self._driver.rehearse_on))
             undo.callback(self._precopy.close)
-            for _ in self._query.turns(self._options.until, self._prepare):
+            for _ in undo.enter_context(closing(self._query.turns(self._options.until, self._prepare))):
                 self._leave_executors()
                 yield
                 self._driver.warm_up(rounds=1)  # so that no batch waits for workers to start again
