@@ -7,6 +7,7 @@ By SQL's `count`, or by a `StatefulProcessor` in Python, as who writes state of 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ def end_of(progress: Any) -> float:
 def main() -> None:
     request: dict[str, Any] = json.loads(sys.argv[1])
     work = Path(request["work"])
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers' Python, too
     settings = {**SETTINGS, **(ROCKSDB if request["by"] == "state" else {})}
     with SparkCluster(work, request["join"], "2g") as cluster:
         builder = SparkSession.builder.master(cluster.master)
