@@ -32,7 +32,7 @@ def nexmark_table(rows: Sequence[Row]) -> str:
             notes.insert(0, f"Flink is faster, {1 / compared:.2f} x")
         lines.append(f"| {query} | {speeds} | {'' if compared is None else f'{compared:.2f} x'} | {'; '.join(notes)} |")
     known = [value for value in ratios.values() if value is not None]
-    return "\n".join([*lines, "", mean_of(known), "", *_settings(rows)])
+    return "\n".join([*lines, "", mean_of(known), "", *settings_of(rows)])
 
 
 def mean_of(ratios: Sequence[float]) -> str:
@@ -85,7 +85,8 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "/").split())
 
 
-def _settings(rows: Sequence[Row]) -> Iterator[str]:
+def settings_of(rows: Sequence[Row]) -> Iterator[str]:
+    """A paragraph for each engine, of its versions and settings."""
     for engine in dict.fromkeys(row["engine"] for row in rows):
         found = next((row for row in rows if row["engine"] == engine and "settings" in row), None)
         if found is not None:

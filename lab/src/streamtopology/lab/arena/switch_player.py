@@ -8,6 +8,7 @@ an event, to which the peer answers `done` with when it began and ended, and `fo
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import threading
@@ -23,6 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamtopology.lab.arena.switch_series import AFTER_SECONDS, BEFORE_SECONDS, series, switch_figures
 
+# The variable with the broker's HOST:PORT; it is no part of what is asked, so that results stay valid with another broker.
+BROKER = "STREAMTOPOLOGY_ARENA_KAFKA"
 PARTITIONS = 4
 SETTLE_SECONDS = 10.0
 START_SECONDS = 300.0
@@ -163,7 +166,9 @@ def _found(player: Player, event: str, answer: dict[str, Any]) -> dict[str, Any]
     begin, end = asked - BEFORE_SECONDS, done + AFTER_SECONDS
     produced, seen = player.produced[: player.sent], player.seen[: player.sent]
     stalls = [seconds for at, seconds in player.stalls if begin <= at < end]
-    rounded = [(round(at - BEFORE_SECONDS, 1), round(p50, 4), round(top, 4)) for at, p50, top in series(produced, seen, begin, end)]
+    rounded = [
+        (round(at - BEFORE_SECONDS, 1), round(p50, 4), round(top, 4)) for at, p50, top in series(produced, seen, begin, end)
+    ]
     return {
         "event": event,
         **answer,
@@ -174,7 +179,7 @@ def _found(player: Player, event: str, answer: dict[str, Any]) -> dict[str, Any]
 
 
 def play(request: dict[str, Any]) -> None:
-    bootstrap = request["bootstrap"]
+    bootstrap = os.environ[BROKER]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     name = f"streamtopology-arena-{uuid.uuid4().hex[:8]}"
     topics = source, sink = f"{name}-in", f"{name}-out"
@@ -201,7 +206,9 @@ def play(request: dict[str, Any]) -> None:
 
 def _short(found: dict[str, Any]) -> str:
     figures = found["figures"]
-    return ", ".join(f"{name} {figures[name]:.3f} s" for name in ("p99_before", "p99_through", "longest_through", "silence_through"))
+    return ", ".join(
+        f"{name} {figures[name]:.3f} s" for name in ("p99_before", "p99_through", "longest_through", "silence_through")
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ All times are seconds of one clock. Rows are in the order of their production; a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 BEFORE_SECONDS = 30.0

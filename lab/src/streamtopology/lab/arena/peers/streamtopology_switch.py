@@ -1,5 +1,6 @@
 """A keyed count in real time, Kafka to Kafka, through re-routings: keys that move, executors that come, leave and die."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
@@ -163,7 +164,12 @@ def main() -> None:
 
             playing = threading.Thread(target=played)
             playing.start()
-            settings = {"executors": topology_settings(topology), "trigger": "realTime", "rebalance": "Off", "sink": "exactly once"}
+            settings = {
+                "executors": topology_settings(topology),
+                "trigger": "realTime",
+                "rebalance": "Off",
+                "sink": "exactly once",
+            }
             print(json.dumps({"settings": settings}), flush=True)
             process(run, history)
             playing.join()
