@@ -1,8 +1,8 @@
 """Who plays a switch to an engine: produces the rows, reads their counts, and says when which event is due.
 
-A process of its own (`python -m streamtopology.lab.arena.switch_player REQUEST`), so that both times of a row are of one clock
-and no engine's work delays them. It talks to the peer's script in JSON, one object a line: `ready` has the topics, `do` asks for
-an event, to which the peer answers `done` with when it began and ended, and `found` is the result.
+A process of its own (`python -m streamtopology.lab.arena.switch_player REQUEST`), so that both times of a row are of one
+clock. It talks to the peer's script in JSON, one object a line: `ready` has the topics, `do` asks for an event, whose begin
+and end the peer answers, and `found` is the result.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -86,10 +87,8 @@ class Player:
 
     def finish(self) -> dict[str, int]:
         """Await what is under way; what is lost then is lost, and what is counted too often was twice."""
-        try:
+        with suppress(TimeoutError):
             self._listen_until(lambda: not np.isnan(self.seen[: self.sent]).any(), END_SECONDS, "")
-        except TimeoutError:
-            pass
         until = time.monotonic() + AFTER_SECONDS / 2  # a row that is published again comes now
         self._listen_until(lambda: time.monotonic() > until, END_SECONDS, "")
         self._consumer.close()
@@ -166,15 +165,13 @@ def _found(player: Player, event: str, answer: dict[str, Any]) -> dict[str, Any]
     begin, end = asked - BEFORE_SECONDS, done + AFTER_SECONDS
     produced, seen = player.produced[: player.sent], player.seen[: player.sent]
     stalls = [seconds for at, seconds in player.stalls if begin <= at < end]
-    rounded = [
-        (round(at - BEFORE_SECONDS, 1), round(p50, 4), round(top, 4)) for at, p50, top in series(produced, seen, begin, end)
-    ]
+    slices = series(produced, seen, begin, end)
     return {
         "event": event,
         **answer,
         "figures": {name: round(value, 4) for name, value in switch_figures(produced, seen, asked, done).items()},
         "longest_stall_of_the_player": round(max(stalls, default=0.0), 3),
-        "series": rounded,
+        "series": [(round(at - BEFORE_SECONDS, 1), round(median, 4), round(longest, 4)) for at, median, longest in slices],
     }
 
 
@@ -205,10 +202,8 @@ def play(request: dict[str, Any]) -> None:
 
 
 def _short(found: dict[str, Any]) -> str:
-    figures = found["figures"]
-    return ", ".join(
-        f"{name} {figures[name]:.3f} s" for name in ("p99_before", "p99_through", "longest_through", "silence_through")
-    )
+    shown = ("p99_before", "p99_through", "longest_through", "silence_through")
+    return ", ".join(f"{name} {found['figures'][name]:.3f} s" for name in shown)
 
 
 if __name__ == "__main__":

@@ -164,21 +164,16 @@ def main() -> None:
 
             playing = threading.Thread(target=played)
             playing.start()
-            settings = {
-                "executors": topology_settings(topology),
-                "trigger": "realTime",
-                "rebalance": "Off",
-                "sink": "exactly once",
-            }
-            print(json.dumps({"settings": settings}), flush=True)
+            print(json.dumps({"settings": settings_of(topology)}), flush=True)
             process(run, history)
             playing.join()
             if failed:
                 raise failed[0]
 
 
-def topology_settings(topology: Topology) -> list[dict[str, Any]]:
-    return [{"replicas": of_class.replicas, "cpu": of_class.cpu} for of_class in topology.executors]
+def settings_of(topology: Topology) -> dict[str, Any]:
+    executors = [{"replicas": of_class.replicas, "cpu": of_class.cpu} for of_class in topology.executors]
+    return {"executors": executors, "trigger": "realTime", "rebalance": "Off"}
 
 
 def _said(began: float) -> Callable[[History], None]:
