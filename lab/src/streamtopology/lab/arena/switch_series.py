@@ -5,6 +5,8 @@ All times are seconds of one clock. Rows are in the order of their production; a
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 BEFORE_SECONDS = 30.0
@@ -46,27 +48,27 @@ def series(produced: np.ndarray, seen: np.ndarray, begin: float, end: float) -> 
     slices = ((produced[first:last] - begin) // SLICE_SECONDS).astype(int)
     known = ~np.isnan(latencies)
     latencies, slices = latencies[known], slices[known]
-    numbers, starts = np.unique(slices, return_index=True)
-    parts = np.split(latencies, starts[1:])
     return [
-        (round(number * SLICE_SECONDS, 3), float(np.median(part)), float(part.max()))
-        for number, part in zip(numbers.tolist(), parts, strict=True)
+        (round(number * SLICE_SECONDS, 3), float(np.median(of_slice)), float(of_slice.max()))
+        for number in np.unique(slices).tolist()
+        for of_slice in [latencies[slices == number]]
     ]
 
 
 def worst_p99(produced: np.ndarray, seen: np.ndarray, begin: float, end: float) -> float:
     """The largest p99 of the windows of `AFTER_SECONDS` that begin at `begin`, a second later, and so on."""
     begins = np.arange(begin, max(end - AFTER_SECONDS, begin) + 1e-6, 1.0)
-    return max(_percentile(_latencies(produced, seen, at, at + AFTER_SECONDS), 99) for at in begins.tolist())
+    worst = [_percentile(_latencies(produced, seen, at, at + AFTER_SECONDS), 99) for at in begins.tolist()]
+    return max((p99 for p99 in worst if not math.isnan(p99)), default=math.nan)
 
 
 def longest_silence(seen: np.ndarray, begin: float, end: float) -> float:
-    """The longest time without an arrival that touches `begin` to `end`, from the arrival before it to the one after it."""
+    """The longest time without an arrival from `begin` to `end`, counted from the arrival before it to the one after it."""
     arrivals = np.unique(seen[~np.isnan(seen)])
     first = max(int(np.searchsorted(arrivals, begin)) - 1, 0)
     last = int(np.searchsorted(arrivals, end)) + 1
     gaps = np.diff(arrivals[first:last])
-    return float(gaps.max()) if len(gaps) else float("nan")
+    return float(gaps.max()) if len(gaps) else math.nan
 
 
 def back_after(slices: list[tuple[float, float, float]], bar: float) -> float:
@@ -87,7 +89,7 @@ def back_after(slices: list[tuple[float, float, float]], bar: float) -> float:
             calm_since = at
         if calm_since is not None and at + SLICE_SECONDS - calm_since >= CALM_SECONDS - 1e-6:
             return calm_since
-    return float("nan")
+    return math.nan
 
 
 def _latencies(produced: np.ndarray, seen: np.ndarray, begin: float, end: float) -> np.ndarray:
@@ -97,4 +99,4 @@ def _latencies(produced: np.ndarray, seen: np.ndarray, begin: float, end: float)
 
 
 def _percentile(latencies: np.ndarray, percent: float) -> float:
-    return float(np.percentile(latencies, percent)) if len(latencies) else float("nan")
+    return float(np.percentile(latencies, percent)) if len(latencies) else math.nan

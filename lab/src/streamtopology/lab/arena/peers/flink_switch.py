@@ -47,10 +47,11 @@ def statements(topics: dict[str, str], guarantee: str) -> Iterator[str]:
         "'scan.startup.mode' = 'earliest-offset', 'format' = 'raw')"
     )
     exactly = ", 'sink.transactional-id-prefix' = 'switch', 'properties.transaction.timeout.ms' = '600000'"
+    more = exactly if guarantee == "exactly-once" else ""
     yield (
         "CREATE TABLE row_sink (`key` BIGINT, `count` BIGINT, PRIMARY KEY (`key`) NOT ENFORCED) WITH ("
-        f"'connector' = 'upsert-kafka', 'topic' = '{topics['sink']}', {servers}, "
-        f"'key.format' = 'json', 'value.format' = 'json', 'sink.delivery-guarantee' = '{guarantee}'{exactly if guarantee == 'exactly-once' else ''})"
+        f"'connector' = 'upsert-kafka', 'topic' = '{topics['sink']}', {servers}, 'key.format' = 'json', "
+        f"'value.format' = 'json', 'sink.delivery-guarantee' = '{guarantee}'{more})"
     )
 
 
