@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtopology.jobs.errors import WrongUse
-from streamtopology.lab.arena.switch import Switch
+from streamtopology.lab.arena.engines import ENGINES, Place
+from streamtopology.lab.arena.peer import Arena
+from streamtopology.lab.arena.switch import Switch, measure
 from streamtopology.lab.arena.switch_page import draw_switch, is_right, switch_page
 from streamtopology.lab.arena.switch_run import run_switch
 from streamtopology.lab.arena.switch_series import (
@@ -129,6 +131,15 @@ def test_page_says_which_bars_hold_and_what_failed(tmp_path: Path):
     assert "mvn is not on PATH: install it" in page
     draw_switch([life("streamtopology"), theirs, failed], "move", tmp_path / "switch-move.svg")
     assert "</svg>" in (tmp_path / "switch-move.svg").read_text()
+
+
+def test_connector_that_cannot_be_fetched_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    asked = Switch(10, 10, 2, ("move",), ("flink-at-least-once",))
+    rows = measure(asked, Arena(ENGINES, Place(tmp_path), print), Place(tmp_path))
+    assert [(row["contestant"], row["life"], row["failed"]) for row in rows] == [
+        ("flink-at-least-once", life, "mvn is not on PATH: install it") for life in (1, 2)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,20 @@ _COLUMNS = {
     "seconds": "switch took",
 }
 
+_NOTES = """A keyed count from Kafka to Kafka, all keys in state, on three workers that share all CPU with the broker and the player.
+Latency: from the production of a row to when a `read_committed` consumer sees its count. *Before*: the 30 s before the event.
+*Through*: from the event to 10 s after the end of the switch. *Worst p99*, and *p99 through*: of the worst 10 s. *Longest
+silence*: the longest time without any count. *Back after*: from the event to the first calm second after the worst.
+
+Flink moves no keys of a running job: the nearest is one instance fewer on the same workers, by its REST API. A worker that
+leaves is not needed any more first, by the same API. Its exact sink publishes with each checkpoint, of which there is one a
+second, so rows wait for it; the other sink publishes again what it had published since the checkpoint that a switch goes back
+to. A killed worker is replaced at once, by Spark here, by the script there."""
+
 
 def switch_page(rows: Sequence[Row]) -> str:
     """A table for each event, with the median of the lives and their least and most; then the bars, what is wrong, settings."""
-    lines: list[str] = []
+    lines = [_NOTES, ""]
     for event in dict.fromkeys(found["event"] for row in rows for found in row.get("events", ())):
         lines += [f"## {EVENTS[event].capitalize()}", "", f"![latency over time](switch-{event}.svg)", ""]
         lines += [f"| seconds | {' | '.join(_COLUMNS.values())} |", f"| --- |{' --- |' * len(_COLUMNS)}"]
