@@ -165,9 +165,13 @@ def test_lost_and_doubled_rows_make_a_life_wrong(contestant: str, fault: dict[st
     [
         (Switch(10, 10, 1, ("moved",), ("streamtopology",)), "--event moved: there is no such event; there are move, join"),
         (Switch(10, 10, 1, ("move",), ("flunk",)), "--engine flunk: there is no such engine; there are streamtopology"),
+        (
+            Switch(10, 10, 1, ("leave",), ("streamtopology",)),
+            "--event leave: the worker that leaves is the one that has joined",
+        ),
     ],
 )
-def test_unknown_event_and_engine_are_refused(asked: Switch, message: str):
+def test_events_and_engines_that_cannot_be_are_refused(asked: Switch, message: str):
     with pytest.raises(WrongUse, match=message):
         run_switch(asked, "127.0.0.1:1", fresh=False)
 

@@ -71,7 +71,7 @@ def _row(asked: Switch, name: str, life: int, arena: Arena, place: Place) -> dic
     request: dict[str, Any] = {
         "workers": WORKERS,
         "player": [sys.executable, *_PLAYER],
-        "play": {"keys": asked.keys, "rate": asked.rate, "events": list(asked.events)},
+        "play": {"keys": asked.keys, "rate": asked.rate, "events": [event for event in EVENTS if event in asked.events]},
         "guarantee": contestant.guarantee,
     }
     if contestant.engine == "flink":

@@ -32,7 +32,7 @@ _COLUMNS = {
     "seconds": "switch took",
 }
 
-_NOTES = """A keyed count from Kafka to Kafka, all keys in state, on three workers that share all CPU with the broker and the player.
+_NOTES = """A keyed count from Kafka to Kafka, all keys in state; three workers share all CPU with the broker and the player.
 Latency: from the production of a row to when a `read_committed` consumer sees its count. *Before*: the 30 s before the event.
 *Through*: from the event to 10 s after the end of the switch. *Worst p99*, and *p99 through*: of the worst 10 s. *Longest
 silence*: the longest time without any count. *Back after*: from the event to the first calm second after the worst.

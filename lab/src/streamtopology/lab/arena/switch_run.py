@@ -26,6 +26,8 @@ def run_switch(asked: Switch, bootstrap: str, *, fresh: bool) -> int:
     for kind, names, known in (("event", asked.events, EVENTS), ("engine", asked.contestants, CONTESTANTS)):
         if unknown := [name for name in names if name not in known]:
             raise WrongUse(f"--{kind} {unknown[0]}: there is no such {kind}; there are {', '.join(known)}")
+    if "leave" in asked.events and "join" not in asked.events:
+        raise WrongUse("--event leave: the worker that leaves is the one that has joined: add --event join")
     place = Place(FOLDER)
     _check_broker(bootstrap)
     os.environ[BROKER] = bootstrap

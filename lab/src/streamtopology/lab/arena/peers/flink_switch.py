@@ -80,12 +80,12 @@ class Switches:
     def leave(self) -> dict[str, Any]:
         """The worker is let go once the job runs without it."""
         found = self._at_most(self._workers)
-        self._worker(free=True).terminate()
+        self._worker(works=False).terminate()
         return found
 
     def kill(self) -> dict[str, Any]:
         """kill -9 of one TaskManager; another is started at once, as Kubernetes does."""
-        self._worker(free=False).kill()
+        self._worker(works=True).kill()
         self._cluster.start_worker()
         self._until(lambda: self._parallelism() != self._workers, 20.0)
         return self._until_runs(self._workers)
@@ -121,10 +121,13 @@ class Switches:
                 return max(vertex["parallelism"] for vertex in known["vertices"])
         return 0
 
-    def _worker(self, free: bool) -> subprocess.Popen[bytes]:
-        """One that has tasks, or that has none."""
-        known = self._cluster.ask("/taskmanagers")["taskmanagers"]
-        return next(self._cluster.workers[worker["id"]] for worker in known if bool(worker["freeSlots"]) == free)
+    def _worker(self, works: bool) -> subprocess.Popen[bytes]:
+        """One that has tasks of the job, or one that has none."""
+        here = {worker["id"] for worker in self._cluster.ask("/taskmanagers")["taskmanagers"]}
+        vertices = [vertex["id"] for vertex in self._cluster.ask(f"/jobs/{self._job}")["vertices"]]
+        paths = [f"/jobs/{self._job}/vertices/{vertex}/taskmanagers" for vertex in vertices]
+        working = {worker["taskmanager-id"] for path in paths for worker in self._cluster.ask(path)["taskmanagers"]}
+        return self._cluster.workers[sorted(working if works else here - working)[-1]]
 
 
 def main() -> None:
