@@ -18,17 +18,18 @@ from typing import Any
 from flink_cluster import FlinkCluster
 from switching import Play
 
-# For fast switches, as its page "Elastic Scaling" has it: no waiting for more workers (as in reactive mode), heartbeats in
-# seconds, and a checkpoint each second, to which a switch goes back. Its default waits of 10 s to 60 s would be silence.
+# For fast switches: no waiting for more workers (as in reactive mode; the defaults of 10 s to 60 s would be silence), frequent
+# heartbeats, of which two in a row that fail tell of a dead worker, no pause before a restart, and a checkpoint each second,
+# to which a switch goes back.
 SETTINGS = {
     "jobmanager.scheduler": "adaptive",
     "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "0s",
     "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "0s",
     "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "0s",
     "heartbeat.interval": "500ms",
-    "heartbeat.timeout": "3s",
     "jobmanager.memory.process.size": "1200m",
     "taskmanager.memory.process.size": "1400m",
+    "taskmanager.memory.managed.size": "64m",
     "state.backend.type": "hashmap",
     "execution.checkpointing.interval": "1s",
     "execution.checkpointing.mode": "EXACTLY_ONCE",
@@ -46,8 +47,10 @@ def statements(topics: dict[str, str], guarantee: str) -> Iterator[str]:
         f"CREATE TABLE row_source (v STRING) WITH ('connector' = 'kafka', 'topic' = '{topics['source']}', {servers}, "
         "'scan.startup.mode' = 'earliest-offset', 'format' = 'raw')"
     )
-    exactly = ", 'sink.transactional-id-prefix' = 'switch', 'properties.transaction.timeout.ms' = '600000'"
-    more = exactly if guarantee == "exactly-once" else ""
+    # Names from a pool, as without that a restart looks for transactions of all names that it may have used, for many seconds.
+    exactly = ", 'sink.transactional-id-prefix' = 'switch', 'sink.transaction-naming-strategy' = 'pooling'"
+    timeout = ", 'properties.transaction.timeout.ms' = '600000'"
+    more = exactly + timeout if guarantee == "exactly-once" else ""
     yield (
         "CREATE TABLE row_sink (`key` BIGINT, `count` BIGINT, PRIMARY KEY (`key`) NOT ENFORCED) WITH ("
         f"'connector' = 'upsert-kafka', 'topic' = '{topics['sink']}', {servers}, 'key.format' = 'json', "
