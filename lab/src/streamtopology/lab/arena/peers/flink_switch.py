@@ -7,20 +7,21 @@ Flink moves no keys of a running job: the nearest is another parallelism, by its
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flink_cluster import FlinkCluster
+from flink_cluster import HOME, FlinkCluster
 from switching import Play
 
 # For fast switches: no waiting for more workers (as in reactive mode; the defaults of 10 s to 60 s would be silence), frequent
 # heartbeats, of which two in a row that fail tell of a dead worker, no pause before a restart, and a checkpoint each second,
-# to which a switch goes back.
+# to which a switch goes back. RocksDB writes what has changed; on the heap, each checkpoint would have all keys.
 SETTINGS = {
     "jobmanager.scheduler": "adaptive",
     "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "0s",
@@ -29,8 +30,8 @@ SETTINGS = {
     "heartbeat.interval": "500ms",
     "jobmanager.memory.process.size": "1200m",
     "taskmanager.memory.process.size": "1400m",
-    "taskmanager.memory.managed.size": "64m",
-    "state.backend.type": "hashmap",
+    "state.backend.type": "rocksdb",
+    "execution.checkpointing.incremental": "true",
     "execution.checkpointing.interval": "1s",
     "execution.checkpointing.mode": "EXACTLY_ONCE",
     "restart-strategy.type": "fixed-delay",
@@ -133,11 +134,19 @@ class Switches:
         return self._cluster.workers[sorted(working if works else here - working)[-1]]
 
 
+def add_to_lib(jars: Sequence[Path], lib: Path) -> None:
+    """Have all processes of Flink load `jars` along with their own: as jars of the job, each restart would load them again."""
+    lib.mkdir()
+    for jar in (*(HOME / "lib").glob("*.jar"), *jars):
+        (lib / jar.name).symlink_to(jar)
+    os.environ |= {"FLINK_HOME": str(HOME), "FLINK_LIB_DIR": str(lib)}  # without the first, PyFlink overwrites the second
+
+
 def main() -> None:
     request = json.loads(sys.argv[1])
     work, workers = Path(request["work"]), request["workers"]
-    settings = {**SETTINGS, "pipeline.jars": ";".join(Path(jar).as_uri() for jar in request["jars"])}
-    with Play(request) as play, FlinkCluster(work, [()] * workers, settings) as cluster:
+    add_to_lib([Path(jar) for jar in request["jars"]], work / "lib")
+    with Play(request) as play, FlinkCluster(work, [()] * workers, SETTINGS) as cluster:
         tables = cluster.tables()
         for statement in statements(play.topics, request["guarantee"]):
             tables.execute_sql(statement)
