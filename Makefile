@@ -121,7 +121,8 @@ papers: $(READY) ## The papers' experiments over five seeds, and their verdicts 
 	$(BIN)/python scripts/papers_page.py build/papers/results.json
 
 ARENA ?=
-arena: $(READY) ## Nexmark's queries by Flink and here, on the same events; page in build/arena (3 hours; make arena ARENA="--events 1000000")
+arena: $(READY) ## Other engines beside this one: Nexmark, and a keyed count on unequal workers; pages in build/arena (5 hours)
+	$(BIN)/streamtopology arena keyed
 	$(BIN)/streamtopology arena nexmark $(ARENA)
 
 bench-operator: kube-api ## What the operator costs: 100 topologies on a real API server (about 5 minutes)

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from support.faults import kill_executor as kill_executor_of
 from support.processes import threads_of_libraries
 
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.local.spark_session import create_local_session
-from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.spark.cluster import ExecutorSlot
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, executors, placed, stage
@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def spark(cluster: LocalCluster) -> SparkSession:
     """The session on the cluster with all four executors; started again only after a test has stopped it."""
     session = SparkSession.getActiveSession()
-    if session is None or session.sparkContext.master != cluster.master:
+    if session is None or session.sparkContext.getConf().get("spark.authenticate.secret") != cluster.secret:
         if session is not None:
             session.stop()
         session = create_local_session(cluster, "tests")

@@ -16,7 +16,7 @@ from streamtopology.jobs.local.cgroups import CgroupsUnavailable, make_cpu_cgrou
 from streamtopology.jobs.local.cleanup import CLUSTER_MARK, SLOT_MARK, ClusterResources, members, new_cluster_name
 from streamtopology.jobs.local.cpu_limits import CpuLimiter
 from streamtopology.jobs.local.duty_cycle import DutyCycle
-from streamtopology.jobs.local.standalone import LocalCluster
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorRef, placed, stage
 

@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, ExecutorLost, ShuffleLost
 from streamtopology.jobs.exchange.blobs import StageTask, addressed
-from streamtopology.jobs.local.standalone import LocalCluster
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
 from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, Sending, delete_shuffles, exchanged, placed, stage
 from streamtopology.jobs.spark.scheduler import SparkScheduler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from support.waiting import eventually
 
 from streamtopology.jobs.local.cgroups import cgroup_parents
@@ -24,20 +26,25 @@ from streamtopology.jobs.local.cleanup import (
     sweep_dead_clusters,
 )
 from streamtopology.jobs.local.executor_room import NoRoom, refuse_too_many, room
+from streamtopology.jobs.local.local_cluster import ClusterError, LocalCluster
 from streamtopology.jobs.local.loopback import Subnet
-from streamtopology.jobs.local.standalone import ClusterError, LocalCluster
 from streamtopology.jobs.spark.cluster import ExecutorSlot
 from streamtopology.jobs.spark.java import JavaMissing, find_java
-from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, worker_command
+from streamtopology.jobs.spark.java_options import MODULE_OPTIONS
+from streamtopology.jobs.spark.pinned_rdd import executors
+from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, Driver, backend_command
 
+HERE = ("127.0.0.1", 0)
 OWNER = """
 import signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+from streamtopology.jobs.local.spark_session import create_local_session
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.cluster import ExecutorSlot
-from streamtopology.jobs.local.standalone import LocalCluster
 slots = [ExecutorSlot(f"e-{i}", "small", 0.5, 512 << 20) for i in range(2)]
 with LocalCluster(slots, Path(sys.argv[1]), lambda _: None) as cluster:
+    create_local_session(cluster, "owner")
     cluster.limit()
     print(cluster.name, flush=True)
     if sys.argv[2] == "raise":
@@ -82,7 +89,7 @@ def test_without_a_fitting_java_one_line_says_what_to_install(tmp_path: Path, ve
 def test_live_clusters_have_different_addresses() -> None:
     taken = [Subnet.take() for _ in range(50)]
     try:
-        assert len({subnet.master for subnet in taken} | {subnet.hosts[0] for subnet in taken}) == 100
+        assert len({host for subnet in taken for host in subnet.hosts[:2]}) == 100
     finally:
         for subnet in taken:
             subnet.close()
@@ -144,7 +151,7 @@ def test_remains_that_resist_are_an_error_for_people(tmp_path: Path, monkeypatch
     def resist(*_: object) -> list[str]:
         raise RemainsError("processes [7] do not end; kill them by hand")
 
-    monkeypatch.setattr("streamtopology.jobs.local.standalone.sweep_dead_clusters", resist)
+    monkeypatch.setattr("streamtopology.jobs.local.local_cluster.sweep_dead_clusters", resist)
     with pytest.raises(ClusterError, match="kill them by hand"):
         LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)], tmp_path, print).start()
 
@@ -195,9 +202,8 @@ def test_the_secret_is_in_no_command_line_and_nothing_listens_beyond_loopback(cl
 @pytest.mark.clusters
 def test_every_jvm_of_the_cluster_maps_the_archive_of_classes(cluster: LocalCluster, spark: object) -> None:
     """An archive that does not fit the class path is left out without a word, and costs a second of CPU for each JVM."""
-    slots = ["master", *(slot.name for slot in cluster.slots)]
-    processes = [pid for slot in slots for pid in cluster.processes(slot) if is_java(pid)]
-    assert len(processes) == 1 + 2 * len(cluster.slots)  # a worker and an executor for each slot
+    processes = [pid for slot in cluster.slots for pid in cluster.processes(slot.name) if is_java(pid)]
+    assert len(processes) == len(cluster.slots)
     assert all(str(ARCHIVE) in Path(f"/proc/{pid}/maps").read_text() for pid in processes)
 
 
@@ -213,15 +219,33 @@ def test_jvms_keep_their_temporary_files_in_the_folder_of_the_cluster(cluster: L
     assert all(Path(path).parent == cluster.scratch for path in libraries if "liblz4-java" in path)
 
 
-def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, tmp_path: Path) -> None:
-    (tmp_path / "open.properties").write_text("spark.authenticate false\n")
-    command = worker_command(find_java(), tmp_path / "open.properties", "127.0.0.1", 512, tmp_path, cluster.master)
+@pytest.mark.clusters
+def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
+    conf = spark.sparkContext.getConf()
+    driver = Driver(f"{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}", "stranger")
+    backend = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+    command = backend_command(find_java(), backend, MODULE_OPTIONS, driver, "1000", "127.0.0.1")
     environment = {**os.environ, **SPARK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as stranger:
-        assert stranger.stdout is not None
-        answer = next(line for line in stranger.stdout if "Expected SaslMessage" in line or "registered with master" in line)
-        stranger.kill()
-    assert "Expected SaslMessage" in answer
+    stranger = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert stranger.returncode != 0
+    assert "Expected SaslMessage" in stranger.stdout + stranger.stderr
+    assert "1000" not in {executor.id for executor in executors(spark)}
+
+
+@pytest.mark.clusters
+def test_an_executor_that_cannot_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)], tmp_path, print) as cluster, socket.create_server(HERE) as driver:
+        address = f"127.0.0.1:{driver.getsockname()[1]}"
+        cluster.serve(Driver(address, "none"), {"spark.executor.extraJavaOptions": "-XX:NoSuchOption"})
+        said = r"executor a has ended \d+ times as it started, with code 1:(.|\n)*NoSuchOption"
+        with pytest.raises(ClusterError, match=said):
+            check_until_it_raises(cluster)
+
+
+def check_until_it_raises(cluster: LocalCluster) -> None:
+    while True:
+        cluster.check()
+        time.sleep(0.05)
 
 
 def listening_addresses(pid: int) -> set[str]:

@@ -17,7 +17,7 @@ from pyspark import RDD, cloudpickle
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.exchange.blobs import Blob, addressed
-from streamtopology.jobs.local.standalone import LocalCluster
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.pinned_rdd import (
     BlobCountError,
     ExecutorRef,

@@ -14,9 +14,9 @@ import pytest
 
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.pods.environment import ExecutorEnvironment
-from streamtopology.jobs.pods.executor import Launcher, answers, pause_after
 from streamtopology.jobs.pods.spark_settings import executor_command, executor_process_environment
 from streamtopology.jobs.spark.java import Java
+from streamtopology.jobs.spark.launcher import Launcher, Pauses, answers
 
 GIVEN = {
     "STREAMTOPOLOGY_NAME": "flights", "STREAMTOPOLOGY_DRIVER": "flights-driver.air.svc", "STREAMTOPOLOGY_CLASS": "small",
@@ -25,7 +25,10 @@ GIVEN = {
 
 
 def launcher(script: str, reported: list[str], answers: bool = True) -> Launcher:
-    return Launcher(["/bin/sh", "-c", script], {}, lambda: answers, "flights-driver:7078", reported.append)
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["/bin/sh", "-c", script], env={})
+
+    return Launcher(start, lambda: answers, "flights-driver:7078", reported.append)
 
 
 def test_an_executor_that_ends_is_started_again_and_the_pauses_grow() -> None:
@@ -38,18 +41,21 @@ def test_an_executor_that_ends_is_started_again_and_the_pauses_grow() -> None:
     running.end()
     thread.join(timeout=60)
     assert not thread.is_alive()
+    assert running.short_lives >= 3
+    assert running.code == 3
     ended = [text for text in reported if "ended" in text][:3]
     assert [re.search(r"code (\d)", text)[1] for text in ended] == ["3", "3", "3"]  # type: ignore[index]
     assert [re.search(r"again in ([\d.]+) s", text)[1] for text in ended] == ["0.5", "1", "2"]  # type: ignore[index]
 
 
 def test_the_pause_is_bounded_and_a_long_life_makes_it_short_again() -> None:
-    assert pause_after([]) == 0.5
-    assert pause_after([300.0]) == 0.5
-    assert pause_after([1.0, 1.0, 1.0]) == 2.0
-    assert pause_after([1.0] * 40) == 30.0
-    assert pause_after([1.0, 1.0, 300.0]) == 0.5
-    assert pause_after([300.0, 1.0, 1.0]) == 1.0
+    pauses = Pauses()
+    assert pauses.after([]) == 0.5
+    assert pauses.after([300.0]) == 0.5
+    assert pauses.after([1.0, 1.0, 1.0]) == 2.0
+    assert pauses.after([1.0] * 40) == 30.0
+    assert pauses.after([1.0, 1.0, 300.0]) == 0.5
+    assert pauses.after([300.0, 1.0, 1.0]) == 1.0
 
 
 def test_asked_to_end_it_decommissions_the_executor_and_starts_no_other(tmp_path: Path) -> None:

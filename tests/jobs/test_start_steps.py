@@ -41,7 +41,7 @@ def test_a_single_executor_is_no_plural(tmp_path: Path):
     start.cluster()
     start.executors(0)
     assert [text.partition(": ")[2] for text in reported] == [
-        "starting Spark's master and the driver, then 1 executor",
+        "starting Spark's driver, then 1 executor",
         "0 of 1 executor is warm; the first batch waits for all",
     ]
 

@@ -108,10 +108,10 @@ def test_a_peer_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path)
         child.wait()
         """,
     )
-    pids: list[str] = []
+    said: list[dict[str, Any]] = []
     with pytest.raises(PeerDied, match="took more than"):
-        run_script(["python3", str(peer), "{}"], tmp_path / "log", pids.append, seconds=3)
-    (pid,) = pids
+        run_script(["python3", str(peer), "{}"], tmp_path / "log", said.append, seconds=3)
+    pid = said[0]["progress"]
     while Path("/proc", pid).exists() and "Z" not in Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1]:
         time.sleep(0.05)
 

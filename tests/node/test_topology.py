@@ -34,9 +34,14 @@ def gone(cluster: AppliedTopology) -> bool:
     return left.strip() == ""
 
 
-def test_topology_counts_every_word_once_through_changes_and_losses(cluster: AppliedTopology, tmp_path: Path) -> None:
+@pytest.mark.parametrize("real_time", [False, True], ids=["Spark's jobs", "real time"])
+def test_topology_counts_every_word_once_through_changes_and_losses(
+    cluster: AppliedTopology, tmp_path: Path, real_time: bool
+) -> None:
     stream = WordStream(tmp_path)
-    cluster.apply(word_count(tmp_path))
+    manifest = word_count(tmp_path)
+    manifest["spec"]["trigger"] = {**manifest["spec"].get("trigger", {}), "realTime": real_time}
+    cluster.apply(manifest)
     with stream.flowing():
         # It starts, and its work leaves the small executors by itself.
         cluster.settles(lambda status: condition(status, "Ready") == ("True", "Running"), START_SECONDS)

@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from streamtopology.jobs.local.standalone import LocalCluster
+from streamtopology.jobs.local.local_cluster import LocalCluster
 
 
 def kill_executor(cluster: LocalCluster, slot: str) -> None:

@@ -258,13 +258,12 @@ def arena_nexmark(
 
     Each has two workers of one core. The exit code is 1 when a result of StreamTopology is missing or wrong.
     """
-    from streamtopology.lab.arena.engines import ENGINES
-    from streamtopology.lab.arena.nexmark import Nexmark
+    from streamtopology.lab.arena.nexmark import ENGINES_OF_NEXMARK, Nexmark
     from streamtopology.lab.arena.run import run_nexmark
     from streamtopology.lab.nexmark.sql import SQL
 
     stop_on_sigterm()
-    asked = Nexmark(events, runs, queries or tuple(SQL), engines or tuple(ENGINES), datagen)
+    asked = Nexmark(events, runs, queries or tuple(SQL), engines or ENGINES_OF_NEXMARK, datagen)
     return run_nexmark(asked, repository, fresh=fresh)
 
 
@@ -289,6 +288,27 @@ def arena_switch(
     stop_on_sigterm()
     asked = Switch(keys, rate, lives, events or tuple(EVENTS), engines or tuple(CONTESTANTS))
     return run_switch(asked, bootstrap, fresh=fresh)
+
+
+_SKEW = "Zipf's exponent of the keys, 0 for uniform ones; may be repeated (default: 0, 1 and 1.2)."
+
+
+@arena.command("keyed")
+@click.option("--runs", type=POSITIVE, default=1, show_default=True, help="Runs of each engine, in turns; four minutes each.")
+@click.option("--skew", "skews", type=click.FloatRange(min=0), multiple=True, metavar="NUMBER", help=_SKEW)
+@click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
+@click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
+def arena_keyed(runs: int, skews: tuple[float, ...], engines: tuple[str, ...], fresh: bool) -> int:
+    """Count rows by key with each engine in turns, while one of its four workers is slowed down to 30 %.
+
+    The page has rows/s, the share of the paid CPU that works, and a picture of both over time. The exit code is 1 when a result
+    of StreamTopology is missing or wrong.
+    """
+    from streamtopology.lab.arena.keyed import PEERS, SKEWS, Keyed
+    from streamtopology.lab.arena.run import run_keyed
+
+    stop_on_sigterm()
+    return run_keyed(Keyed(skews or SKEWS, runs, engines or tuple(PEERS)), fresh=fresh)
 
 
 class _Bench(Group):

@@ -28,7 +28,7 @@ class EngineMissing(Unavailable):
 class Engine:
     """`packages` of PyPI and `jars` of Maven, which go into the environment's folder `jar_folder`; `nexmark`: its jar, too.
 
-    Without packages it is what runs here: StreamTopology.
+    Without packages it is what runs here: StreamTopology. `home`: the environment, where several share one.
     """
 
     title: str
@@ -36,6 +36,7 @@ class Engine:
     jars: Sequence[str] = ()
     jar_folder: str = ""
     nexmark: bool = False
+    home: str = ""
 
     @property
     def pins(self) -> str:
@@ -46,11 +47,17 @@ class Engine:
 # Flink reads Parquet by Hadoop's classes, which Flink does not bring along.
 _PARQUET = ("org.apache.flink:flink-sql-parquet:2.3.0",)
 _HADOOP = ("org.apache.hadoop:hadoop-client-api:3.4.1", "org.apache.hadoop:hadoop-client-runtime:3.4.1")
+_SPARK = ("pyspark==4.3.0", "pandas==2.3.3", "pyarrow==26.0.1")
 ENGINES = {
     "streamtopology": Engine("StreamTopology"),
+    "streamtopology-fixed": Engine("StreamTopology, not re-routed"),
     "flink": Engine(
         "Flink SQL 2.3.0", ("apache-flink==2.3.0",), (*_PARQUET, *_HADOOP), "lib/python3.11/site-packages/pyflink/lib", True
     ),
+    "spark": Engine("Spark SQL 4.3.0", _SPARK, home="spark"),
+    "spark-state": Engine("Spark 4.3.0, transformWithState in Python", _SPARK, home="spark"),
+    "bytewax": Engine("Bytewax 0.21.1", ("bytewax==0.21.1", "pyarrow==26.0.1")),
+    "pathway": Engine("Pathway 0.33.0", ("pathway==0.33.0",)),
 }
 
 
@@ -70,7 +77,7 @@ def python_of(name: str, engine: Engine, place: Place, announce: Callable[[str],
     """The interpreter of the engine's environment, made first where it is not there as pinned. Raises EngineMissing."""
     if not engine.packages:
         return Path(sys.executable)
-    folder = place.folder / name
+    folder = place.folder / (engine.home or name)
     python, ready = folder / "bin/python", folder / _READY
     if ready.exists() and ready.read_text() == engine.pins:
         return python

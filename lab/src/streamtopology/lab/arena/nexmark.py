@@ -26,6 +26,7 @@ CPUS = (1.0, 1.0)
 FILES = 10
 EXAMPLES = Path("examples/nexmark/queries.py")
 OURS, FLINK = "streamtopology", "flink"
+ENGINES_OF_NEXMARK = (OURS, FLINK)
 
 # What is counted of a result where that is not its rows: of DuckDB's, and of the rows that an engine has.
 _EXPECTED = {"q12": "sum(bid_count)", "q19": "sum(len(prices))"}

@@ -74,19 +74,20 @@ def _speed(row: Row | None) -> str:
 def _notes(row: Row) -> Iterator[str]:
     title = ENGINES[row["engine"]].title
     if "failed" in row:
-        yield f"{title}: {_cell(row['failed'])}"
+        yield f"{title}: {cell(row['failed'])}"
     elif row["expected"] is None:
         yield f"{title}: rows not checked" + ("" if row["count"] else ", and there are none: no speed")
     elif not is_right(row):
         yield f"{title} gives {row['count']:,} rows, DuckDB {row['expected']:,}: no speed"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """The text as it may stand in a table."""
     return " ".join(text.replace("|", "/").split())
 
 
 def settings_of(rows: Sequence[Row]) -> Iterator[str]:
-    """A paragraph for each engine, of its versions and settings."""
+    """A line an engine with its settings and versions, and an empty line after each."""
     for engine in dict.fromkeys(row["engine"] for row in rows):
         found = next((row for row in rows if row["engine"] == engine and "settings" in row), None)
         if found is not None:

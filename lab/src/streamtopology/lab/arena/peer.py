@@ -2,7 +2,8 @@
 
 A script gets its request as JSON, the only argument, with the folder `work` for what it writes and, for `cpus` of the request,
 `join`: the files of each worker's cgroup. It prints JSON objects, one a line. Their fields together are what it
-has found. A text `progress` is shown. Other lines, and its stderr, go to a log.
+has found. A text `progress` is shown. Other lines, and its stderr, go to a log. With `slowing` in the request, samples are
+taken while it runs (`timeline.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.lab.arena.engines import Engine, EngineMissing, Place, python_of
-from streamtopology.lab.arena.limits import limited
+from streamtopology.lab.arena.limits import WorkerGroups, limited
+from streamtopology.lab.arena.timeline import Slowing, Timeline
 
 SCRIPTS = Path(__file__).parent / "peers"
 # Longer than any measurement should take: a peer that hangs is ended then.
@@ -40,8 +42,8 @@ class Measurement:
     request: Mapping[str, Any]
 
     def digest(self) -> str:
-        """Of the script, and of those beside it of the same engine, which it may import."""
-        scripts = {self.script, *self.script.parent.glob(f"{self.engine}_*.py")}
+        """Of the script, and of those beside it that it may import: they begin with the same word."""
+        scripts = {self.script, *self.script.parent.glob(f"{self.script.stem.partition('_')[0]}_*.py")}
         return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(scripts))).hexdigest()[:16]
 
 
@@ -99,13 +101,23 @@ class Arena:
         log.parent.mkdir(parents=True, exist_ok=True)
         engine = self._engines[measurement.engine]
         request = {**measurement.request, "work": str(work.absolute())}
+        label = f"{measurement.case}: {engine.title}"
         with ExitStack() as entered:
             entered.callback(shutil.rmtree, work, ignore_errors=True)
+            groups: WorkerGroups | None = None
             if engine.packages and "cpus" in request:  # our own executors have their limits from our own cluster
-                request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
+                groups, request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
+            timeline = entered.enter_context(Timeline(Slowing(**request["slowing"]), groups)) if "slowing" in request else None
+
+            def heard(line: Mapping[str, Any]) -> None:
+                if "progress" in line:
+                    self._announce(f"{label}: {line['progress']}")
+                if timeline is not None:
+                    timeline.heard(line)
+
             command = [str(python), str(measurement.script), json.dumps(request)]
-            label = f"{measurement.case}: {engine.title}"
-            return run_script(command, log, lambda progress: self._announce(f"{label}: {progress}"), MINUTES * 60)
+            found = run_script(command, log, heard, MINUTES * 60)
+        return found if timeline is None else {**found, **timeline.found()}
 
 
 def done(file: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -121,8 +133,8 @@ class PeerDied(StreamTopologyError):
     """A peer's script ended without a result; the message says how, and where its log is."""
 
 
-def run_script(command: list[str], log: Path, said: Callable[[str], None], seconds: float) -> dict[str, Any]:
-    """What the script found. One that fails takes along all that it has started. Raises PeerDied."""
+def run_script(command: list[str], log: Path, heard: Callable[[dict[str, Any]], None], seconds: float) -> dict[str, Any]:
+    """What the script found; `heard` gets each of its objects. One that fails takes along what it started. Raises PeerDied."""
     found: dict[str, Any] = {}
     with log.open("w") as written:
         script = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True, start_new_session=True)
@@ -136,9 +148,8 @@ def run_script(command: list[str], log: Path, said: Callable[[str], None], secon
                     written.write(line)
                     written.flush()
                     continue
-                if (progress := object_of.pop("progress", None)) is not None:
-                    said(progress)
-                found |= object_of
+                heard(object_of)
+                found |= {name: value for name, value in object_of.items() if name != "progress"}
             script.wait()
         except BaseException:
             _end(script.pid)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.local.spark_session import LOCAL_DRIVER, NO_JARS, create_local_session, start_local_jvm
-from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper, warm_up
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch

@@ -19,7 +19,6 @@ class Subnet:
     _TRIES = 1000
 
     def __init__(self, prefix: str, lock: socket.socket) -> None:
-        self.master = f"{prefix}.1"
         self.hosts = [f"{prefix}.{10 + index}" for index in range(self.MOST_HOSTS)]
         self._lock = lock
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streamtopology.jobs.local.class_archive import SHARED_CLASSES
+from streamtopology.jobs.local.local_cluster import MASTER, LocalCluster
 from streamtopology.jobs.local.loopback import Subnet
 from streamtopology.jobs.local.spelling import spelling
-from streamtopology.jobs.local.standalone import LocalCluster
 from streamtopology.jobs.local.stderr_filter import to_stderr
 from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j, temporary_folder
+from streamtopology.jobs.spark.processes import Driver
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, spark_conf, start_driver_jvm
 from streamtopology.jobs.spark.user_settings import jars_of
 
@@ -76,7 +77,7 @@ def _remove_scratch() -> None:
 
 
 def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """Create a session on the embedded cluster; `extra` settings win over ours."""
+    """Create a session on the embedded cluster, and let its executors start; `extra` settings win over ours."""
     start_local_jvm(cluster.directory, jars_of(extra or {}))
     loopback = {
         **LOCAL_DRIVER,
@@ -86,9 +87,14 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
         **meeting_place(cluster.scratch),
         "spark.sql.warehouse.dir": str(cluster.directory / "warehouse"),
         "spark.cores.max": str(Subnet.MOST_HOSTS),  # executors may come later
+        "spark.standalone.executorRemoveDelayOnDisconnection": "0s",  # no worker will say why its executor has ended
     }
     measured = spark_conf(len(cluster.slots), cluster.heap_bytes, python=sys.executable)
     own = f"{shlex.quote(SHARED_CLASSES)} {shlex.quote(temporary_folder(cluster.scratch))}"
     measured[_EXECUTOR_OPTIONS] = f"{own} {measured[_EXECUTOR_OPTIONS]}"
     settings = {**measured, **loopback, **history_log(os.environ), **(extra or {})}
-    return create_session(name, cluster.master, settings, to_stderr)
+    spark = create_session(name, MASTER, settings, to_stderr)
+    chosen = dict(spark.sparkContext.getConf().getAll())
+    address = f"{chosen['spark.driver.host']}:{chosen['spark.driver.port']}"
+    cluster.serve(Driver(address, chosen["spark.app.id"]), chosen)
+    return spark

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
-from streamtopology.jobs.local.standalone import cache_folder
+from streamtopology.jobs.local.local_cluster import cache_folder
 from streamtopology.jobs.observe.history import History
 
 STEPS = 5
@@ -31,10 +31,10 @@ class StartSteps:
 
     def cluster(self) -> None:
         executors = formatting.counted(self._executors, "executor", "executors")
-        self._begin(1, f"starting Spark's master and the driver, then {executors}")
+        self._begin(1, f"starting Spark's driver, then {executors}")
 
     def driver(self) -> None:
-        self._begin(2, "connecting the driver; the executors start meanwhile")
+        self._begin(2, "opening the session; then the executors start")
 
     def executors(self, warm: int) -> None:
         """Wait for the executors, of which `warm` are ready."""

@@ -69,7 +69,7 @@ class ExecutorWatch:
 
     `warm_up(executor)` runs jobs pinned to a new executor, in a thread of its own; only then is it admitted. `notify` gets
     a sentence for each change. `lost` and `admitted` are called with the executor from the watch's threads. `check`
-    raises when no executor can ever come (the cluster's master is dead). `slot_of` names what an executor fills: of two in
+    raises when no executor can ever come (one cannot even start). `slot_of` names what an executor fills: of two in
     the same slot the one that came first is as good as lost. One that was `released` may go without a word.
     """
 

@@ -1,13 +1,13 @@
-"""Command lines of Spark's standalone master and worker, without `spark-class`: its launcher is one JVM more per process."""
+"""Command lines of Spark's executors, without `spark-class`: its launcher is one JVM more per process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from streamtopology.jobs.spark.java import Java
-from streamtopology.jobs.spark.java_options import LIGHT_JVM, MODULE_OPTIONS
 
 
 def _home_of_pyspark() -> Path:
@@ -22,24 +22,30 @@ SPARK_HOME = _home_of_pyspark()
 _JARS = SPARK_HOME / "jars"
 # As Spark's own launcher builds it: an archive of classes (`local.class_archive`) fits no other one.
 CLASS_PATH = ":".join(map(str, [SPARK_HOME / "conf", *_JARS.glob("slf4j-api-*.jar"), _JARS / "*"]))
-SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}  # for the commands that workers build
+SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}
 
 
-def master_command(java: Java, properties: Path, host: str, *options: str) -> list[str]:
-    """Return the command of a master at `host` on a free port, its web page on another. `options`: further ones of its JVM."""
-    where = ["--host", host, "--port", "0", "--webui-port", "0"]
-    return [*_java(java, "org.apache.spark.deploy.master.Master", properties, options), *where]
+@dataclass(frozen=True)
+class Driver:
+    """Where an executor finds its driver: `address` is HOST:PORT, `app` Spark's name of its application."""
+
+    address: str
+    app: str
 
 
-def worker_command(
-    java: Java, properties: Path, host: str, memory_mebibytes: int, work_dir: Path, master: str, *options: str
+def backend_command(
+    java: Java, backend: str, options: Sequence[str], driver: Driver, executor_id: str, host: str, class_path: str = CLASS_PATH
 ) -> list[str]:
-    """Return the command of a worker at `host` that offers one core, room for one executor."""
-    where = ["--host", host, "--webui-port", "0", "--work-dir", str(work_dir)]
-    offer = ["--cores", "1", "--memory", f"{memory_mebibytes}m"]
-    return [*_java(java, "org.apache.spark.deploy.worker.Worker", properties, options), *where, *offer, master]
+    """Return the command of an executor with one task slot at `host`: `backend` is its main class, `options` those of the JVM.
 
-
-def _java(java: Java, main: str, properties: Path, further: Sequence[str]) -> list[str]:
-    options = [*further, *LIGHT_JVM, "-Xms32m", "-Xmx256m", *MODULE_OPTIONS]
-    return [str(java.binary), *options, "-cp", CLASS_PATH, main, "--properties-file", str(properties)]
+    Spark's own settings it gets from the driver when it registers; the secret is in its environment.
+    """
+    return [
+        str(java.binary), *options, "-cp", class_path, backend,
+        "--driver-url", f"spark://CoarseGrainedScheduler@{driver.address}",
+        "--executor-id", executor_id,
+        "--cores", "1",
+        "--app-id", driver.app,
+        "--hostname", host,
+        "--resourceProfileId", "0",
+    ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""A real Spark standalone cluster on this machine, one worker process per executor, each held to its executor class's CPU.
+"""Spark's executors on this machine, each a process with an address of its own, held to its executor class's CPU.
 
     slots = [ExecutorSlot("large-0", "large", cpu=0.45, memory_bytes=2 << 30), ExecutorSlot("small-0", "small", 0.135, 1 << 30)]
     with LocalCluster(slots, Path("build/cluster"), print) as cluster:
-        spark = create_local_session(cluster)    # executors start unlimited: they warm up in a third of the time
+        spark = create_local_session(cluster)    # starts the executors, unlimited: they warm up in a third of the time
         cluster.limit()
         cluster.resize("small", 0.3)
 
@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import secrets
+import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from streamtopology.contract import environment as variables
 from streamtopology.contract.errors import Unavailable
-from streamtopology.contract.formatting import counted
 from streamtopology.jobs.local.cgroups import cgroup_parents
-from streamtopology.jobs.local.class_archive import SHARED_CLASSES
 from streamtopology.jobs.local.cleanup import (
     CLUSTER_MARK,
     SLOT_MARK,
@@ -45,23 +45,29 @@ from streamtopology.jobs.local.loopback import Subnet
 from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.spark.java import Java, find_java
-from streamtopology.jobs.spark.java_options import temporary_folder
-from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, master_command, worker_command
+from streamtopology.jobs.spark.launcher import Launcher, Pauses, answers
+from streamtopology.jobs.spark.processes import CLASS_PATH, SPARK_ENVIRONMENT, Driver, backend_command
 
 SMALLEST_HEAP_BYTES = 512 * MEBIBYTE  # Spark refuses executors below 450 MiB
 LARGEST_HEAP_BYTES = 4096 * MEBIBYTE
 HEAP_SHARE = 0.4  # the operators' state lives in the Python worker, not in the JVM
-START_SECONDS = 120.0
 SUPERVISOR_SECONDS = 30.0
 
-_MASTER_READY = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
+# Spark's own cluster inside the driver's JVM, with no workers: the executors are ours to start. It would refuse executors with
+# more memory than its workers have, 1 TB here.
+MASTER = "local-cluster[0,1,1048576]"
+# An executor that ends within five seconds of its start, so often in a row, cannot start at all.
+MOST_SHORT_LIVES = 5
+PAUSES = Pauses(first=0.05, short_life=5.0)
+_BACKEND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _JOIN_GROUPS_THEN_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
 _NOT_INHERITED = ("SPARK_", "PYSPARK_", "PYTHONDONTWRITEBYTECODE")
+_OF_EXECUTORS = "spark.executorEnv."
 _serials = itertools.count(1)
 
 
 class ClusterError(Unavailable):
-    """The embedded cluster cannot start or be removed, or has lost a process that it cannot do without."""
+    """The embedded cluster cannot start or be removed, or one of its executors cannot start."""
 
 
 @contextmanager
@@ -74,17 +80,15 @@ def _remains_reported() -> Iterator[None]:
 
 
 class LocalCluster:
-    """Master and workers, as a context manager; see the module's example.
+    """The executors, as a context manager; see the module's example.
 
     `work_dir` is created when missing; the cluster keeps everything in one folder of its own below it. `progress` gets
     a sentence for every step. `limiter` makes the CPU limiter from the cluster's name and a callback for warnings.
     Starting raises `JavaMissing` or `ClusterError`; more executors than this machine can hold are `NoRoom`.
     """
 
-    master: str
     _limiter: CpuLimiter
     _java: Java
-    _properties: Path
     _free_hosts: Iterator[str]
 
     def __init__(
@@ -107,8 +111,10 @@ class LocalCluster:
         self._progress = progress
         self._make_limiter = limiter
         self._limited: set[str] = set()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._launchers: dict[str, tuple[Launcher, threading.Thread]] = {}
         self._hosts: dict[str, str] = {}
+        self._ids = itertools.count()
+        self._served: tuple[Driver, Mapping[str, str]] | None = None
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -146,11 +152,11 @@ class LocalCluster:
         return next(name for name, address in self._hosts.items() if address == host)
 
     def processes(self, slot: str) -> list[int]:
-        """Process ids of the slot: the worker, its executor, the Python daemon and workers."""
+        """Process ids of the slot: its executor, the Python daemon and workers."""
         return members(self.name, slot)
 
     def start(self) -> Self:
-        """Start the master and all workers; returns when the master listens and every worker process runs."""
+        """Take what the executors need on this machine. They start once there is a driver to `serve`."""
         java = find_java()
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         with _remains_reported():
@@ -166,18 +172,16 @@ class LocalCluster:
             undo.callback(self._limiter.close)
             self.directory.mkdir(mode=0o700, exist_ok=True)  # the driver's JVM may have begun there
             self.scratch.mkdir()
-            properties = self._write_properties()
-            self._progress("starting the Spark master")
-            command = master_command(java, properties, subnet.master, SHARED_CLASSES, temporary_folder(self.scratch))
-            self._spawn("master", command, {"SPARK_LOCAL_IP": subnet.master})
-            self.master = self._await_master()
-            workers = counted(len(self._slots), "executor's worker", "executors' workers")
-            self._progress(f"starting {workers} (CPU limits: {self._limiter.kind})")
-            self._java, self._properties, self._free_hosts = java, properties, iter(subnet.hosts)
-            for slot in self.slots:
-                self._start_worker(slot)
+            self._java, self._free_hosts = java, iter(subnet.hosts)
             self._undo = undo.pop_all()
         return self
+
+    def serve(self, driver: Driver, settings: Mapping[str, str]) -> None:
+        """Start the executors of `driver`, of which Spark has the `settings`; those of an earlier driver have ended with it."""
+        self._served = driver, settings
+        for slot in self.slots:
+            if slot.name not in self._launchers:
+                self._launch(slot)
 
     def stop(self) -> None:
         """End every process of the cluster and remove its cgroups and folder. May be called again."""
@@ -193,27 +197,32 @@ class LocalCluster:
             )
 
     def add(self, slot: ExecutorSlot) -> None:
-        """Start one more executor's worker, unlimited until `limit`; there is room. Raises ValueError if its name exists."""
+        """Start one more executor, unlimited until `limit`; there is room. Raises ValueError if its name exists."""
         if slot.name in self._slots:
             raise ValueError(f"an executor {slot.name} exists already")
         self._slots = {**self._slots, slot.name: slot}
-        self._start_worker(slot)
+        self._launch(slot)
 
     def remove(self, name: str) -> None:
-        """End the worker, the executor and all its processes; raises KeyError if none of that name exists."""
+        """End the executor and all its processes; raises KeyError if none of that name exists."""
         self._slots = {other: slot for other, slot in self._slots.items() if other != name}
         self._limited.discard(name)
-        process = self._processes.pop(name)
+        launcher, thread = self._launchers.pop(name)
+        launcher.no_more()
+        while thread.is_alive():  # it may just be starting one
+            with _remains_reported():
+                kill_members(self.name, name)
+            thread.join(0.1)
         with _remains_reported():
-            kill_members(self.name, name)
-        process.wait()
+            kill_members(self.name, name)  # the executor's Python processes may outlive it by a moment
 
     def check(self) -> None:
-        """Raise `ClusterError` with the end of its log when the master or a worker has died."""
-        for name, process in tuple(self._processes.items()):
-            if process.poll() is not None:
+        """Raise `ClusterError` with the end of its log when an executor ends again and again as it starts."""
+        for name, (launcher, _) in tuple(self._launchers.items()):
+            if launcher.short_lives >= MOST_SHORT_LIVES:
                 log = (self.directory / f"{name}.log").read_text(errors="replace").splitlines()
-                raise ClusterError("\n".join([f"the Spark process {name} ended with code {process.returncode}:", *log[-15:]]))
+                said = f"executor {name} has ended {launcher.short_lives} times as it started, with code {launcher.code}:"
+                raise ClusterError("\n".join([said, *log[-15:]]))
 
     def limit(self, slot: str | None = None) -> None:
         """Hold the slot (or every slot) to its class's CPU from now on: call it after the warm-up."""
@@ -241,15 +250,33 @@ class LocalCluster:
         """CPU seconds used by all processes of the slot so far (NaN where nothing can count them)."""
         return self._limiter.cpu_seconds(slot)
 
-    def _start_worker(self, slot: ExecutorSlot) -> None:
+    def _launch(self, slot: ExecutorSlot) -> None:
         """At an address of the slot's own, the same one when a slot of that name has been there before."""
         host = self._hosts.get(slot.name) or next(self._free_hosts)
         self._hosts = {**self._hosts, slot.name: host}
-        memory = max(slot.memory_bytes, self.heap_bytes) // MEBIBYTE
-        folder = self.directory / slot.name
-        options = (SHARED_CLASSES, temporary_folder(self.scratch))
-        command = worker_command(self._java, self._properties, host, memory, folder, self.master, *options)
-        self._spawn(slot.name, command, _worker_environment(slot, host, self.directory), self._limiter.add(slot.name))
+        groups = self._limiter.add(slot.name)
+        self._progress(f"starting executor {slot.name} (CPU limits: {self._limiter.kind})")
+        start = partial(self._start, slot, host, groups)
+        launcher = Launcher(start, self._driver_answers, "this machine", lambda _: None, PAUSES)
+        thread = threading.Thread(target=launcher.run, name=f"executor-{slot.name}", daemon=True)
+        self._launchers[slot.name] = launcher, thread
+        thread.start()
+
+    def _driver_answers(self) -> bool:
+        if self._served is None:
+            return False
+        host, _, port = self._served[0].address.rpartition(":")
+        return answers(host, int(port))
+
+    def _start(self, slot: ExecutorSlot, host: str, groups: Sequence[Path]) -> subprocess.Popen[bytes]:
+        """Start the slot's next executor; Spark wants a number for each that there has not been."""
+        assert self._served is not None, "the driver has answered"
+        driver, settings = self._served
+        options = [*shlex.split(settings["spark.executor.extraJavaOptions"]), f"-Xmx{self.heap_bytes // MEBIBYTE}m"]
+        class_path = ":".join(filter(None, [settings.get("spark.executor.extraClassPath"), CLASS_PATH]))
+        options.append("-Dspark.authenticate=true")
+        command = backend_command(self._java, _BACKEND, options, driver, str(next(self._ids)), host, class_path)
+        return self._spawn(slot.name, command, _executor_environment(slot, host, self.directory, self.secret, settings), groups)
 
     def _start_supervisor(self, resources: ClusterResources, undo: ExitStack) -> None:
         roots = [str(root) for root in resources.cgroups]
@@ -262,47 +289,33 @@ class LocalCluster:
         undo.callback(supervisor.stdin.close)
 
     def _end(self, resources: ClusterResources) -> None:
+        for launcher, _ in self._launchers.values():
+            launcher.no_more()
         with _remains_reported():
             resources.sweep()
-        for process in self._processes.values():
-            process.wait()
+            for _, thread in self._launchers.values():
+                while thread.is_alive():  # it may just be starting one
+                    resources.sweep()
+                    thread.join(0.1)
 
-    def _write_properties(self) -> Path:
-        """Settings of master and workers; the secret is in this file (ours alone to read) and in no command line."""
-        settings = {
-            "spark.authenticate": "true",
-            "spark.authenticate.secret": self.secret,
-            "spark.worker.cleanup.enabled": "false",
-        }
-        path = self.directory / "spark.properties"
-        path.touch(mode=0o600)
-        path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
-        return path
-
-    def _spawn(self, name: str, command: Sequence[str], environment: dict[str, str], groups: Sequence[Path] = ()) -> None:
+    def _spawn(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], groups: Sequence[Path]
+    ) -> subprocess.Popen[bytes]:
         """Start a process that bears the cluster's and the slot's mark and joins the slot's groups before anything else."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
         marks = {CLUSTER_MARK: self.name, SLOT_MARK: name}
-        with (self.directory / f"{name}.log").open("wb") as log:
-            self._processes[name] = subprocess.Popen(
+        folder = self.directory / name
+        folder.mkdir(exist_ok=True)
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
                 ["/bin/sh", "-c", _JOIN_GROUPS_THEN_EXEC, "sh", *map(str, groups), "--", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                cwd=folder,
                 env={**inherited, **environment, **marks, **SPARK_ENVIRONMENT, **spelling()},
                 start_new_session=True,
             )
-
-    def _await_master(self) -> str:
-        """The master's URL, read from its log because it takes a free port."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            ready = _MASTER_READY.search((self.directory / "master.log").read_text(errors="replace"))
-            if ready:
-                return ready[1]
-            self.check()
-            time.sleep(0.02)
-        raise ClusterError(f"the Spark master did not start within {START_SECONDS:.0f} s")
 
 
 def heap_bytes(executors: Sequence[ExecutorSlot]) -> int:
@@ -311,14 +324,20 @@ def heap_bytes(executors: Sequence[ExecutorSlot]) -> int:
     return max(SMALLEST_HEAP_BYTES, min(LARGEST_HEAP_BYTES, int(smallest * HEAP_SHARE)))
 
 
-def _worker_environment(slot: ExecutorSlot, host: str, directory: Path) -> dict[str, str]:
+def _executor_environment(
+    slot: ExecutorSlot, host: str, directory: Path, secret: str, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """`settings`: Spark's, some of which are variables of the executors' environment."""
+    chosen = {name.removeprefix(_OF_EXECUTORS): value for name, value in settings.items() if name.startswith(_OF_EXECUTORS)}
     return {
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(directory / slot.name),
         # Installers such as uv compile nothing: without a cache every executor would compile all it imports, 1 s of CPU.
         "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode"),
-        "SPARK_EXECUTOR_ATTRIBUTE_CLASS": slot.class_name,
+        variables.SPARK_ATTRIBUTE_CLASS: slot.class_name,
         "SPARK_EXECUTOR_ATTRIBUTE_SLOT": slot.name,
+        "_SPARK_AUTH_SECRET": secret,
+        **chosen,
     }
 
 

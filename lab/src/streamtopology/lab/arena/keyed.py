@@ -1,0 +1,167 @@
+"""The arena's case keyed: a count by key on four workers, which are equal at first, of which one is then slowed to 30 %.
+
+Every engine reads the same files, which follow each other without an end: an engine is measured for a time, not for a number
+of rows. What a run is judged by are two windows of it: the last seconds before the slowing, and the last of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+from streamtopology.lab.arena.engines import Place
+from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
+from streamtopology.lab.arena.timeline import rate
+from streamtopology.lab.numbered_files import write_batches
+from streamtopology.lab.simulate.streams import draw, zipf_probabilities
+
+WORKERS = 4
+# Of the machine's cores, what the workers have; the rest is for drivers, JobManagers and what starts them.
+SHARE_OF_CORES = 0.9
+SLOW = 0.3
+
+KEYS = 1_000_000
+ROWS_PER_FILE = 500_000
+DIFFERENT_FILES, FILES = 20, 2_000
+ROW_GROUPS = 20
+
+# Seconds after rows begin to flow: until the slowing, to the end, and the windows that count before either.
+SLOWED_AT, SECONDS, WINDOW = 90.0, 180.0, 30.0
+
+SKEWS = (0.0, 1.0, 1.2)
+
+
+# By engine its script, and what of the request is its own.
+PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 4}),
+    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 4}),
+    "flink": ("flink_keyed.py", {}),
+    "spark": ("spark_keyed.py", {"by": "sql", "files_of_a_batch": 8}),
+    "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1}),
+    "bytewax": ("bytewax_keyed.py", {}),
+    "pathway": ("pathway_keyed.py", {}),
+}
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """What is measured: a count of keys with each of `skews` (Zipf's exponent), `runs` times by each of `engines` in turns."""
+
+    skews: Sequence[float]
+    runs: int
+    engines: Sequence[str]
+
+
+def worker_cpu(cores: int | None = None) -> float:
+    """Cores of each worker, on a machine with as many (default: this one)."""
+    return min(1.0, round((cores or os.cpu_count() or 1) * SHARE_OF_CORES / WORKERS, 3))
+
+
+def measure(asked: Keyed, arena: Arena, place: Place, announce: Callable[[str], None]) -> list[dict[str, Any]]:
+    """A row of each skew, run and engine."""
+    rows: list[dict[str, Any]] = []
+    for skew in asked.skews:
+        data = place.folder / "data" / f"keyed-{skew:g}"
+        if not (data / "expected.json").exists():
+            announce(f"writes {DIFFERENT_FILES * ROWS_PER_FILE:,} rows to {data}")
+            _write(data, skew)
+        expected = json.loads((data / "expected.json").read_text())
+        for run in range(asked.runs):
+            for engine in asked.engines:
+                row = arena.row(_measurement(engine, f"keyed-{skew:g}/run-{run}", data))
+                rows.append({**row, "skew": skew, "run": run, "expected": expected})
+    return rows
+
+
+def _measurement(engine: str, case: str, data: Path) -> Measurement:
+    script, own = PEERS[engine]
+    kind = "csv" if engine == "pathway" else "parquet"
+    cpu = worker_cpu()
+    request = {
+        **own,
+        "cpus": [cpu] * WORKERS,
+        "slowing": {"worker": WORKERS - 1, "cpu": cpu * SLOW, "at": SLOWED_AT},
+        "seconds": SECONDS,
+        "data": str((data / kind).absolute()),
+        "checked": str((data / f"{kind}-once").absolute()),
+    }
+    return Measurement(engine, case, SCRIPTS / script, request)
+
+
+def _write(data: Path, skew: float) -> None:
+    """Files of all rows, as Parquet and as CSV; links to them, over and over; and the first by itself, with its counts."""
+    shares = zipf_probabilities(KEYS, skew)
+    rng = np.random.default_rng(7)
+    names = rng.permutation(KEYS)
+
+    def batch(number: int) -> pa.Table:
+        return pa.table({"k": names[draw(shares, ROWS_PER_FILE, rng)]})
+
+    files = write_batches(data / "rows", "rows", DIFFERENT_FILES, ROW_GROUPS, batch)
+    for file in files:
+        csv.write_csv(pq.read_table(file), data / "rows" / f"{file.stem}.csv")
+    for kind in ("parquet", "csv"):
+        for folder, count in ((data / kind, FILES), (data / f"{kind}-once", 1)):
+            folder.mkdir(exist_ok=True)
+            for number in range(count):
+                link = folder / f"rows-{number:06d}.{kind}"
+                link.unlink(missing_ok=True)
+                link.hardlink_to(files[number % DIFFERENT_FILES].with_suffix(f".{kind}"))
+    _, counts = np.unique(pq.read_table(files[0])["k"].to_numpy(), return_counts=True)
+    (data / "expected.json").write_text(json.dumps([len(counts), int(counts.sum()), int(counts.max())]) + "\n")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one run: rows/s and the share of the paid CPU that worked, before the slowing and at the end.
+
+    The bound: the engine's speed before, times the share of the CPU that is left. `back_after`: seconds from the slowing until
+    the rows of five seconds are within 5 % of the bound; None: never.
+    """
+
+    before: float
+    after: float
+    busy_before: float
+    busy_after: float
+    share_of_bound: float
+    back_after: float | None
+
+
+STEP, NEAR = 5.0, 0.95
+
+
+def judge(row: Mapping[str, Any]) -> Found:
+    """What the samples of a run say."""
+    rows = [(at, float(count)) for at, count in row["rows_at"]]
+    cpu = [(at, float(sum(of_workers))) for at, of_workers in row["cpu_at"]]
+    slowing, paid = row["request"]["slowing"], sum(row["request"]["cpus"])
+    paid_after = paid - row["request"]["cpus"][slowing["worker"]] + slowing["cpu"]
+    slowed, end = row["slowed_at"], min(rows[-1][0], row["request"]["seconds"])
+    before, after = rate(rows, slowed - WINDOW, slowed), rate(rows, end - WINDOW, end)
+    bound = before * paid_after / paid
+    return Found(
+        before,
+        after,
+        rate(cpu, slowed - WINDOW, slowed) / paid,
+        rate(cpu, end - WINDOW, end) / paid_after,
+        after / bound,
+        _back_after(rows, slowed, end, bound),
+    )
+
+
+def _back_after(rows: Sequence[tuple[float, float]], slowed: float, end: float, bound: float) -> float | None:
+    second = slowed + STEP
+    while second <= end:
+        if rate(rows, second - STEP, second) >= NEAR * bound:
+            return second - slowed
+        second += 0.5
+    return None
