@@ -67,7 +67,7 @@ THIRD_PARTY = {
     "k8s.io": "aiohttp kubernetes prometheus_client",
     "k8s.io.kopf_tasks": "kopf",
     "k8s.kopf_handlers": "kopf kubernetes",
-    "lab.arena": "duckdb pyarrow",
+    "lab.arena": "confluent_kafka duckdb matplotlib numpy pyarrow",
     "lab.bench": "aiohttp confluent_kafka duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",

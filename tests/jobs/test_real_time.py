@@ -111,6 +111,15 @@ def test_a_worker_that_ended_before_it_said_hello_ends_the_wait_for_it(by_hand: 
         by_hand.desk.await_addresses(["a/1"], 20)
 
 
+def test_a_worker_that_ended_is_told_from_a_silent_one_also_when_rows_were_read_ahead(by_hand: ByHand) -> None:
+    by_hand.worker("a/1")
+    with by_hand.desk.calling(["a/1"], by_hand.desk.new_number()) as call:
+        by_hand.desk.disconnected("a/1")
+        by_hand.desk.gone("a/1", PythonWorkerDied())
+        with pytest.raises(PythonWorkerDied):
+            by_hand.answers_of(call)()
+
+
 def test_an_envelope_lost_while_its_sender_reads_ahead_ends_the_attempt(by_hand: ByHand) -> None:
     worker = by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:

@@ -267,6 +267,29 @@ def arena_nexmark(
     return run_nexmark(asked, repository, fresh=fresh)
 
 
+@arena.command("switch")
+@click.option("--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="A broker of Kafka.")
+@click.option("--keys", type=POSITIVE, default=1_000_000, show_default=True, help="Keys in state.")
+@click.option("--rate", type=POSITIVE, default=1_000, show_default=True, help="Rows a second.")
+@click.option("--lives", type=POSITIVE, default=3, show_default=True, help="Lives of each engine, through all events.")
+@click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event, such as kill; may be repeated.")
+@click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
+@click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
+def arena_switch(
+    bootstrap: str, keys: int, rate: int, lives: int, events: tuple[str, ...], engines: tuple[str, ...], fresh: bool
+) -> int:
+    """Measure latency over time through a switch, Kafka to Kafka.
+
+    Keys move, a worker joins, leaves, and is killed. The exit code is 1 when a row of StreamTopology is lost or counted twice.
+    """
+    from streamtopology.lab.arena.switch import CONTESTANTS, EVENTS, Switch
+    from streamtopology.lab.arena.switch_run import run_switch
+
+    stop_on_sigterm()
+    asked = Switch(keys, rate, lives, events or tuple(EVENTS), engines or tuple(CONTESTANTS))
+    return run_switch(asked, bootstrap, fresh=fresh)
+
+
 _SKEW = "Zipf's exponent of the keys, 0 for uniform ones; may be repeated (default: 0, 1 and 1.2)."
 
 

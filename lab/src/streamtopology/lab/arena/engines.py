@@ -85,13 +85,22 @@ def python_of(name: str, engine: Engine, place: Place, announce: Callable[[str],
     uv = _tool("uv", "build/uv/bin/uv")
     _call([uv, "venv", "--quiet", "--clear", "--python", _PYTHON, str(folder)])
     _call([uv, "pip", "install", "--quiet", "--python", str(python), *engine.packages])
-    for jar in engine.jars:
-        target = f"-DoutputDirectory={(folder / engine.jar_folder).absolute()}"
-        _call([_tool("mvn"), "--quiet", "--batch-mode", "dependency:copy", f"-Dartifact={jar}", target])
+    for artifact in engine.jars:
+        fetched_jar(artifact, folder / engine.jar_folder)
     if engine.nexmark:
         shutil.copy(_nexmark_jar(place, announce), folder / engine.jar_folder)
     ready.write_text(engine.pins)
     return python
+
+
+def fetched_jar(artifact: str, folder: Path) -> Path:
+    """The jar of Maven's `artifact` in `folder`, fetched first where it is not there. Raises EngineMissing."""
+    _, name, version = artifact.split(":")
+    jar = folder.absolute() / f"{name}-{version}.jar"
+    if not jar.exists():
+        target = f"-DoutputDirectory={jar.parent}"
+        _call([_tool("mvn"), "--quiet", "--batch-mode", "dependency:copy", f"-Dartifact={artifact}", target])
+    return jar
 
 
 def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:

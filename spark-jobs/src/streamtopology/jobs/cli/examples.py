@@ -63,6 +63,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "streamtopology arena nexmark --query q5 --query q7",
         "streamtopology arena nexmark --events 100000 --runs 1 --engine flink",
     ),
+    "arena switch": (
+        "streamtopology arena switch --bootstrap 127.0.0.1:9092",
+        "streamtopology arena switch --lives 1 --event move --engine streamtopology",
+    ),
     "bench": ("streamtopology bench kernels --json kernels.json",),
     "demo": ("streamtopology demo --batches 20",),
     "nexmark": (

@@ -60,8 +60,8 @@ class PendingOrder:
         until = time.monotonic() + CAUSE_SECONDS
         while self.changed.wait_for(lambda: self._events, until - time.monotonic()):
             worker, event = self._events.popleft()
-            if worker == silent and isinstance(event, Exception):
-                return event
+            if worker == silent and isinstance(event, Exception) and not isinstance(event, WorkerSilent):
+                return event  # its silence is told twice, if the call has an order ahead
         return loss
 
 

@@ -19,7 +19,7 @@ from streamtopology.jobs.columnar.event_times import event_micros
 from streamtopology.jobs.columnar.python_values import python_rows
 from streamtopology.jobs.connectors.sinks.dead_letters import tuple_as_json
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor, SourceSpec, Tally
-from streamtopology.jobs.connectors.sources.formats import LeftOut, read_all, read_with_places
+from streamtopology.jobs.connectors.sources.formats import LeftOut, read_all, read_with_places, rehearse
 from streamtopology.jobs.connectors.sources.source_tag import TAG, untag
 from streamtopology.jobs.errors import BatchTooLarge, RowFailed
 from streamtopology.jobs.plan.attempt import Attempt
@@ -84,6 +84,11 @@ class SourceReader:
                 self._refuse_too_large(name)
                 yield name, batch
             sizes.is_complete = True
+
+    def rehearse(self) -> None:
+        """Do what the first rows of the sources would wait for."""
+        for spec in self._specs.values():
+            rehearse(spec)
 
     def untag(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """(source, rows) of a batch that Spark read: tagged when there are several sources."""

@@ -106,6 +106,7 @@ def read_sources(context: AttemptContext) -> list[pa.Buffer]:
         if attempt.dry:
             for source, schema in context.dag.sources.items():
                 outbox.send(source, dummy_rows(schema))
+            reader.rehearse()
     outbox.report(reader.result(context.slot))
     _hand_over(context, outbox)
     return outbox.envelopes()

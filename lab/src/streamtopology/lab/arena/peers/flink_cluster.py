@@ -48,6 +48,7 @@ class FlinkCluster:
             **settings,
         }
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> FlinkCluster:
         (self._work / "conf").mkdir()
@@ -58,7 +59,7 @@ class FlinkCluster:
         try:
             self._start("jobmanager", ())
             for files in self._join:
-                self._start("taskmanager", files)
+                self.start_worker(files)
             self._wait()
         except BaseException:
             self.__exit__()
@@ -75,17 +76,23 @@ class FlinkCluster:
                 process.kill()
                 process.wait()
 
-    def _start(self, program: str, files: Sequence[str]) -> None:
+    def start_worker(self, files: Sequence[str] = ()) -> None:
+        """One more TaskManager, in `workers` by its name."""
+        name = f"worker-{len(self.workers)}"
+        self.workers[name] = self._start("taskmanager", files, "-D", f"taskmanager.resource-id={name}")
+
+    def _start(self, program: str, files: Sequence[str], *more: str) -> subprocess.Popen[bytes]:
         def join() -> None:
             for file in files:
                 Path(file).write_text(str(os.getpid()))
 
         places = {"FLINK_CONF_DIR": str(self._work / "conf"), "FLINK_LOG_DIR": str(self._work), "FLINK_HOME": str(HOME)}
         with (self._work / f"{program}-{len(self._processes)}.log").open("wb") as log:
-            command = [str(HOME / "bin" / f"{program}.sh"), "start-foreground"]
+            command = [str(HOME / "bin" / f"{program}.sh"), "start-foreground", *more]
             environment = {**os.environ, **places}
             started = subprocess.Popen(command, stdout=log, stderr=log, env=environment, preexec_fn=join)
         self._processes.append(started)
+        return started
 
     def _wait(self) -> None:
         """Return once all TaskManagers are there."""
@@ -104,10 +111,13 @@ class FlinkCluster:
         """The last lines of all logs."""
         return " | ".join(log.read_text(errors="replace").strip()[-200:] for log in sorted(self._work.glob("*.log")))
 
-    def ask(self, path: str) -> Any:
-        """The JobManager's answer."""
-        with urllib.request.urlopen(f"http://localhost:{self._port}{path}", timeout=10) as answer:
-            return json.loads(answer.read())
+    def ask(self, path: str, body: object = None) -> Any:
+        """The JobManager's answer; `body` is put there first."""
+        data = None if body is None else json.dumps(body).encode()
+        given = {"method": "GET" if data is None else "PUT", "headers": {"Content-Type": "application/json"}}
+        request = urllib.request.Request(f"http://localhost:{self._port}{path}", data, **given)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read() or "null")
 
     def tables(self) -> TableEnvironment:
         """A new session of SQL that runs its jobs here."""

@@ -93,6 +93,13 @@ def read_with_places(
             yield selected.select(kept), selected.column(selected.num_columns - 1).to_numpy()
 
 
+def rehearse(spec: SourceSpec) -> None:
+    """Select from no rows: that starts the SQL engine, for which the first rows would wait."""
+    none = pa.RecordBatch.from_pylist([], schema=needed_columns(declared_schema(spec), spec, None))
+    for _ in _finish(none, spec, lambda row, reason: None):
+        pass
+
+
 def read_tables(
     descriptors: Iterable[Descriptor], spec: SourceSpec, declared: pa.Schema, tally: Tally
 ) -> Iterator[tuple[Descriptor, pa.Table]]:
