@@ -22,7 +22,7 @@ help: ## Show what there is to make
 
 setup: $(READY) ## Install what the commands need: Python packages into .venv, Java where that is allowed (a minute)
 
-demo: $(READY) ## A skewed stream on unequal executors: fixed routing, then re-routed live (about 5 minutes)
+demo: $(READY) ## A skewed stream on unequal executors: fixed routing and re-routed live, in turns (about 5 minutes)
 	$(BIN)/streamtopology demo --report build/demo
 
 ifeq ($(TESTS),tests)

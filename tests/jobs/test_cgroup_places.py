@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from streamtopology.jobs.local.cgroups import CgroupsUnavailable, CgroupView, CpuCgroupsV2, cgroup_parents, make_cpu_cgroups
+from streamtopology.jobs.local.cgroups import (
+    CgroupsUnavailable,
+    CgroupView,
+    CpuCgroupsV1,
+    CpuCgroupsV2,
+    cgroup_parents,
+    make_cpu_cgroups,
+)
 from streamtopology.jobs.local.cpu_limits import Unlimited, best_limiter
 from streamtopology.jobs.local.duty_cycle import DutyCycle, duty_cycle_works
 
@@ -34,7 +42,7 @@ class Group(type(Path())):
         """Give the group the files of a new one."""
         files = {"cgroup.controllers": controllers, "cgroup.subtree_control": "", "cgroup.procs": procs}
         if "cpu" in controllers.split():
-            files |= {"cpu.max": "max 100000", "cpu.stat": "usage_usec 0\nuser_usec 0\n"}
+            files |= {"cpu.max": "max 100000", "cpu.weight": "100", "cpu.stat": "usage_usec 0\nuser_usec 0\n"}
         for name, text in files.items():
             Path(self / name).write_text(text)
         return self
@@ -94,15 +102,26 @@ def test_a_group_of_our_own_hands_the_cpu_on_and_limits_and_counts(mount: Group,
     assert made.roots[0].parent in cgroup_parents(view)
     slot = made.roots[0] / "large-0"
     assert made.add("large-0") == (slot / "cgroup.procs",)
-    for cpu, quota in ((0.3, "30000"), (2, "200000"), (0.0001, "1000"), (None, "max")):
+    assert (made.roots[0] / "cpu.weight").read_text() == str(min(1000 * (os.cpu_count() or 1), 10_000))
+    for cpu, quota, weight in ((0.3, "30000", 30), (2, "200000", 200), (0.0001, "1000", 2), (None, "max", 100)):
         made.limit("large-0", cpu)
         assert (slot / "cpu.max").read_text() == f"{quota} 100000"
+        assert (slot / "cpu.weight").read_text() == str(weight)
     Path(slot / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert made.cpu_seconds("large-0") == 2.5
     Path(slot / "cpu.stat").write_text("user_usec 1\n")
     with pytest.raises(CgroupsUnavailable, match="has no usage_usec"):
         made.cpu_seconds("large-0")
     assert make_cpu_cgroups("two", view).roots == (mount / "user" / "app" / "two",), "a second cluster is next to the first"
+
+
+def test_in_version_1_a_slot_weighs_what_its_cpu_does(tmp_path: Path) -> None:
+    made = CpuCgroupsV1(tmp_path / "cpu", tmp_path / "cpuacct")
+    made.add("large-0")
+    for cpu, shares in ((0.45, "461"), (None, "1024")):
+        made.limit("large-0", cpu)
+        assert (tmp_path / "cpu" / "large-0" / "cpu.shares").read_text() == shares
+    assert (tmp_path / "cpu" / "cpu.shares").read_text() == str(min(10 * 1024 * (os.cpu_count() or 1), 102_400))
 
 
 def test_a_group_with_processes_leaves_the_place_to_one_above_that_hands_the_cpu_on(mount: Group, view: CgroupView) -> None:

@@ -144,6 +144,13 @@ def test_drain_reads_the_rest_whatever_the_number_of_batches(tmp_path: Path) -> 
     assert (driver.batches, driver.drained) == ([0, 1, 2], "for good")
 
 
+def test_a_run_in_turns_gives_way_after_each_but_the_last(tmp_path: Path) -> None:
+    driver = NotingDriver()
+    query = query_of(FakeStream(batches=6), driver, tmp_path)
+    seen = [list(driver.batches) for _ in query.turns(Until(batches=4, turn=2), prepare=lambda: None)]
+    assert (seen, driver.batches) == ([[0, 1]], [0, 1, 2, 3])
+
+
 def test_run_that_drains_ends_with_the_input_of_now(tmp_path: Path) -> None:
     stream = FakeStream(batches=2)
     run(stream, NotingDriver(), tmp_path, Until(drain=True))

@@ -214,13 +214,17 @@ def test_a_run_that_moved_nothing_is_not_called_rerouted():
     assert re.search(r"imbalance of tail +142 %", text)
 
 
-def test_a_rerouting_of_source_shares_is_named_with_its_reason():
+def test_each_epoch_says_of_every_stage_what_moved_and_why():
     history = run(20)
     history.rerouted(source_shares(epoch=2, batch=7))
+    history.rerouted(replace(source_shares(epoch=2, batch=7), operator="tail", keys_moved=480, bytes_moved=912_000))
+    history.rerouted(replace(source_shares(epoch=3, batch=9), operator="destination"))
     assert history.was_rerouted
     text = summary_text(build_report(history), rerouted=history.was_rerouted)
-    assert re.search(r"re-routings +1 in 1 epoch, moved 0 keys", text)
-    assert "epoch 2, sources: shares changed (source: shares by measured capacity, imbalance 48.7%)" in text
+    assert re.search(r"re-routings +3 in 2 epochs, moved 480 keys", text)
+    why = "(source: shares by measured capacity, imbalance 48.7%)"
+    assert f"epoch 2 at batch 7: sources are read in other shares, tail moved 480 keys, 912 kB {why}" in text
+    assert f"epoch 3 at batch 9: destination moved no keys {why}" in text
 
 
 def test_a_higher_imbalance_after_rerouting_is_called_higher():
@@ -255,6 +259,10 @@ def test_waiting_for_rows_is_named_as_the_limit():
     assert report["waited"] == pytest.approx(0.5, abs=0.05)
     assert "in 50 % of the time no batch ran" in summary_text(report, rerouted=False)
     assert "no batch ran" not in summary_text(build_report(run(20), bound=1e6), rerouted=False)
+    baseline = run(0)
+    for batch in history.batches[:-1]:
+        baseline.batch_done(replace(batch, committed_at=batch.committed_at + batch.seconds))
+    assert build_report(history, baseline=baseline)["waited"] == pytest.approx(0.0, abs=0.05), "it ran in turns with the other"
 
 
 def test_single_failed_check_shows_in_report_and_summary():

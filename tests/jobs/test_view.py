@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -240,6 +241,19 @@ def test_without_a_terminal_the_view_prints_plain_lines_and_the_last_state():
     assert "starting" in lines[0]
     assert "running, epoch 1, batch 7" in lines[1]
     assert "\x1b" not in lines[1]
+
+
+def test_lines_of_runs_in_turns_say_whose_they_are_and_repeat_nothing():
+    first, second = run(8, reroute_at=4), History("other", SLOTS, {})
+    console, now = Console(file=io.StringIO(), width=40), [0.0]
+    printer = View(first, console, lambda: now[0])
+    with printer:
+        for now[0], history in (20.0, second), (40.0, first):
+            printer.turn_to(history)
+            while f"{history.topology}: [" not in console.file.getvalue():  # type: ignore[attr-defined]
+                time.sleep(0.01)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("epoch 2 at batch 4") == 1
 
 
 def test_the_clock_counts_from_the_command_on():

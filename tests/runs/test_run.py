@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -86,6 +87,27 @@ def test_function_gets_each_batch_as_a_dataframe_that_it_can_write(runner: Runne
     runner.run(manifest("function", [files(folder / "rows")], [counting()], [sink]))
     pages = [duckdb.read_parquet(f"{folder}/out-{batch}/*.parquet").fetchall() for batch in range(3)]
     assert {key: count for page in pages for key, count in page} == expected
+
+
+@pytest.mark.parametrize("real_time", [False, True])
+def test_runs_on_the_same_executors_give_way_to_each_other(runner: Runner, real_time: bool) -> None:
+    expected = sum((write_rows(runner.folder / "rows", number) for number in range(5)), Counter[int]())
+    names = ("first", "second")
+    runs = [
+        runner.opened(
+            manifest(
+                name,
+                [files(runner.folder / "rows")],
+                [counting()],
+                [memory_sink(name, "counts")],
+                trigger={"availableNow": True, "realTime": real_time},
+            ),
+            Until(turn=2),
+        )
+        for name in names
+    ]
+    assert len(list(zip_longest(*(run.turns() for run in runs)))) == 2
+    assert [counts_in(name) for name in names] == [expected, expected]
 
 
 def test_query_5_of_tpch_as_a_stream_equals_the_query_over_all_rows(runner: Runner) -> None:

@@ -70,6 +70,11 @@ class Runner:
         process(self._run(topology, history, until, base), history)
         return history
 
+    def opened(self, given: Mapping[str, Any], until: Until) -> TopologyRun:
+        """A run that has not begun."""
+        topology = parse(dict(given))
+        return self._run(topology, new_history(topology), until, None)
+
     @contextmanager
     def running(self, given: Mapping[str, Any], until: Until | None = None, decides: bool = True) -> Iterator[Running]:
         """Runs while entered; it is stopped on leaving, and what it raised is raised."""

@@ -1,4 +1,8 @@
-"""CPU limits and CPU accounting of groups of processes by Linux cgroups, version 1 or 2."""
+"""CPU limits and CPU accounting of groups of processes by Linux cgroups, version 1 or 2.
+
+A slot's CPU is its own, as what a pod requests: among all processes its cluster counts as `PRECEDENCE` for each core, and a
+slot in it by its CPU. Without weights a busy machine would make all slots equal, and each cluster count as one process.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from streamtopology.contract.errors import Unavailable
 
 PERIOD_MICROSECONDS = 100_000
 SMALLEST_QUOTA_MICROSECONDS = 1_000  # the kernel refuses less
+# The kernel's weight of a process, in version 1 and 2.
+SHARES, WEIGHT = 1024, 100
+PRECEDENCE = 10
 
 
 class CgroupsUnavailable(Unavailable):
@@ -60,6 +67,7 @@ class CpuCgroupsV1:
         self.roots = tuple(dict.fromkeys((cpu, accounting)))
         for root in self.roots:
             root.mkdir(exist_ok=True)
+        (cpu / "cpu.shares").write_text(str(_weight(PRECEDENCE * (os.cpu_count() or 1), SHARES)))
 
     def add(self, slot: str) -> tuple[Path, ...]:
         for root in self.roots:
@@ -71,6 +79,7 @@ class CpuCgroupsV1:
         group = self._cpu / slot
         (group / "cpu.cfs_quota_us").write_text("-1")  # so that the period may be set whatever quota there was
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
+        (group / "cpu.shares").write_text(str(_weight(cpu, SHARES)))
         if cpu is None:
             return
         quota = _quota(cpu)
@@ -97,6 +106,7 @@ class CpuCgroupsV2:
         self.roots = (root,)
         root.mkdir(exist_ok=True)
         _hand_on_cpu(root)
+        (root / "cpu.weight").write_text(str(_weight(PRECEDENCE * (os.cpu_count() or 1), WEIGHT)))
 
     def add(self, slot: str) -> tuple[Path, ...]:
         (self._root / slot).mkdir(exist_ok=True)
@@ -106,6 +116,7 @@ class CpuCgroupsV2:
     def limit(self, slot: str, cpu: float | None) -> None:
         quota = "max" if cpu is None else str(_quota(cpu))
         (self._root / slot / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
+        (self._root / slot / "cpu.weight").write_text(str(_weight(cpu, WEIGHT)))
 
     def cpu_seconds(self, slot: str) -> float:
         for line in (self._root / slot / "cpu.stat").read_text().splitlines():
@@ -215,6 +226,11 @@ def _hierarchy(mounted_at: Path, root_in_hierarchy: str, own_path: str, controll
 
 def _has_quota(group: Path) -> bool:
     return (group / "cpu.cfs_quota_us").exists()  # the root group has no limit of its own
+
+
+def _weight(cores: float | None, of_one: int) -> int:
+    """The weight of as many processes as `cores`, within what the kernel takes; None: of one."""
+    return min(max(round((1.0 if cores is None else cores) * of_one), 2), 100 * of_one)
 
 
 def _quota(cpu: float) -> int:

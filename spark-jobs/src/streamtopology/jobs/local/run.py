@@ -7,8 +7,8 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -225,17 +225,18 @@ class Session:
         self._console = console
         self._serving = serving
         self._screen = ExitStack()
+        self._view: View | None = None
         self._undo = ExitStack()
 
     def __enter__(self) -> Session:
         keep_freed_memory()  # plans are made in this process
         with ExitStack() as undo:
             undo.push(self._screen)
-            self._history = new_history(self._topology)
+            self._history = history = new_history(self._topology)
             slots = executor_slots(self._topology)
             self._steps = StartSteps(len(slots), self._report)
             self._steps.cluster()
-            self._show()
+            self._show(history)
             settings = user_settings(self._topology.spark_conf)
             folder = self._options.work_dir / "cluster"
             cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
@@ -248,14 +249,26 @@ class Session:
 
     def run(self, topology: Topology, manifest: Path | None = None, read: Version | None = None) -> Ran:
         """Run `topology`, of the version `read` of `manifest`, until the session's options say so; a changed one is applied."""
+        (ran,) = in_turns(self._turns(topology, manifest, read))
+        return ran
+
+    def run_in_turns(self, baseline: Topology, topology: Topology, manifest: Path) -> tuple[Ran, Ran]:
+        """Run both, in turns as the session's options have them, so that other programs slow both alike."""
+        before, ran = in_turns(self._turns(baseline), self._turns(topology, manifest))
+        return before, ran
+
+    def _turns(
+        self, topology: Topology, manifest: Path | None = None, read: Version | None = None
+    ) -> Generator[None, None, Ran]:
         history = new_history(topology, hides_keys(os.environ))
         if self._running is None:
+            self.close_screen()
             self._steps.remember_when_running(history, lambda: time.monotonic() - self._started)
         events = EventLog(self._options.work_dir / topology.name / "events.log")
         history.listen(events)
-        self._history = history
+        self._history = history  # which the step is told to
         self._steps.query()
-        self._show()
+        self._show(history)
         options = replace(self._options, warming_up=self._steps.warm_up())
         with ExitStack() as undo:
             trace = undo.enter_context(traces(os.environ, {"service.name": topology.name}, self._report))
@@ -265,8 +278,12 @@ class Session:
             undo.enter_context(self._interrupts.stopping(lambda: self._interrupted(run, history)))
             self._running = run, history, events
             serving = replace(self._serving, opens=self._serving.opens and manifest is not None)  # not the baseline's page
-            record = process(run, history, serving, manifest)
+            record = undo.enter_context(processing(run, history, serving, manifest))
+            for _ in run.turns():
+                yield
+                self._show(history)
         history.enter(Phase.DONE)
+        self.close_screen()
         page = record.page(run.standing(), since=-1)
         return Ran(run.router.topology, history, run.bound(), run.left_behind(), events, page)
 
@@ -280,6 +297,7 @@ class Session:
     def close_screen(self) -> None:
         """End the live view, so that lines can be printed."""
         self._screen.close()
+        self._view = None
 
     def _interrupted(self, run: TopologyRun, history: History) -> None:
         """Stop `run` after its batch, or end at once if there is none yet."""
@@ -296,9 +314,11 @@ class Session:
         else:
             history.event(time.time(), history.newest, text)
 
-    def _show(self) -> None:
-        self._screen.close()
-        self._screen.enter_context(View(self._history, self._console, time.monotonic, self._started))
+    def _show(self, history: History) -> None:
+        self._history = history
+        if self._view is None:
+            self._view = self._screen.enter_context(View(history, self._console, time.monotonic, self._started))
+        self._view.turn_to(history)
 
 
 def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> TopologyRun:
@@ -308,10 +328,33 @@ def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: Hist
     return TopologyRun(cluster, topology, base_dir, history, options)
 
 
-def process(run: TopologyRun, history: History, serving: Serving = Serving(), manifest: Path | None = None) -> PageRecord:
-    """Run the stream as `run.stream` does, with a control socket and a status server on this machine.
+def in_turns(*runs: Generator[None, None, Ran]) -> list[Ran]:
+    """Run each to its next `yield`, one after the other, until all have ended; return what they return."""
+    ended: dict[int, Ran] = {}
+    with ExitStack() as undo:
+        for run in runs:
+            undo.callback(run.close)
+        while len(ended) < len(runs):
+            for number, run in enumerate(runs):
+                try:
+                    next(run)
+                except StopIteration as end:
+                    ended.setdefault(number, end.value)
+    return [ended[number] for number in range(len(runs))]
 
-    `manifest`: the watched file, which a command that changes the run beside it names. Returns what is behind its page.
+
+def process(run: TopologyRun, history: History, serving: Serving = Serving()) -> PageRecord:
+    """Run the stream as `run.stream` does, with a control socket and a status server. Returns what is behind its page."""
+    with processing(run, history, serving) as page:
+        run.stream()
+    return page
+
+
+@contextmanager
+def processing(run: TopologyRun, history: History, serving: Serving, manifest: Path | None = None) -> Iterator[PageRecord]:
+    """The surroundings of a stream on this machine: a control socket, and a status server, of whose page it gives the record.
+
+    `manifest`: the watched file, which a command that changes the run beside it names.
     """
     metrics = Metrics(history, run.standing)
     page = PageRecord(history, lambda: run.router.topology, uuid.uuid4().hex, time.time)
@@ -336,8 +379,7 @@ def process(run: TopologyRun, history: History, serving: Serving = Serving(), ma
         history.served_at(f"{status.url}/")
         if serving.opens and not opened(history.address):
             run.notify("there is no browser here to open the page with")
-        run.stream()
-    return page
+        yield page
 
 
 def _announced(run: TopologyRun, answer: str) -> str:

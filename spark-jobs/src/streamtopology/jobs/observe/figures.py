@@ -114,13 +114,18 @@ def working_seconds(batch: BatchOutcome) -> float:
     return min(batch.seconds, working.working_seconds(batch.source_reports, batch.reports))
 
 
-def waited_share(history: History) -> float | None:
-    """The share of the time in which no batch ran, since the first batch that is kept; None without two of them."""
+def waited_share(history: History, baseline: History | None = None) -> float | None:
+    """The share of the time in which no batch ran, of `baseline` neither, since the first batch that is kept.
+
+    None without two of them.
+    """
     batches = history.batches
     if len(batches) < 2:
         return None
-    whole = batches[-1].committed_at - batches[0].committed_at
-    return max(0.0, 1 - sum(batch.seconds for batch in batches[1:]) / whole) if whole > 0 else None
+    begin, end = batches[0].committed_at, batches[-1].committed_at
+    ran = [*batches, *(baseline.batches if baseline else ())]
+    busy = sum(batch.seconds for batch in ran if begin < batch.committed_at <= end)
+    return max(0.0, 1 - busy / (end - begin)) if end > begin else None
 
 
 def rate_before_and_after(history: History) -> tuple[float | None, float | None]:

@@ -119,7 +119,7 @@ class RealTimeRunner:
         return ahead.order < self._newest or self._desk.is_void(ahead.order)
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers. The next attempt starts others."""
         with self._lock:
             names = list(self._names.values())
         for name in names:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -50,12 +50,14 @@ _UNREAD_SECONDS = 5.0  # between two looks at what is unread: a large folder tak
 class Until:
     """The end of a run: after `batches`, after `seconds`, or (both None) on `stop` or at the end of the input.
 
-    `drain`: the input ends with what the sources hold at the start, and that end is final; windows close for good.
+    `drain`: the input ends with what the sources hold at the start, and that end is final; windows close for good. `turn`:
+    the batches after which another run on the same executors has its turn.
     """
 
     batches: int | None = None
     seconds: float | None = None
     drain: bool = False
+    turn: int | None = None
 
 
 class Drain(Enum):
@@ -106,6 +108,7 @@ class TopologyQuery:
         self._drain: Drain | None = None
         self._available_now = self._trigger.available_now
         self._batches_left: int | None = None
+        self._left_in_turn: int | None = None
         self._is_running = False
         self._asked = 0
         self._triggers_at = 0.0
@@ -147,16 +150,21 @@ class TopologyQuery:
 
         `prepare` makes the driver ready for its first batch while Spark starts its query; both take seconds.
         """
-        self._batches_left = until.batches
+        for _ in self.turns(until, prepare, clock):
+            """Nobody else wants a turn."""
+
+    def turns(self, until: Until, prepare: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> Generator[None]:
+        """As `run`; yield after each turn but the last, while nothing of it runs."""
+        self._batches_left, self._left_in_turn = until.batches, until.turn
         self._available_now = self._trigger.available_now or until.drain
         with ExitStack() as undo:
             undo.callback(self._group_offsets.close)
             undo.enter_context(self._lag)
             undo.enter_context(self._watching_unread())
             undo.callback(self._parts.close)
-            has_ended = self._stream(prepare, until.seconds, clock)
+            has_ended = yield from self._stream(prepare, until, clock)
             if self._drain is Drain.AFTER_READING:
-                has_ended = self._read_rest(clock)
+                has_ended = yield from self._read_rest(clock)
             is_final = (has_ended and (until.drain or self._drain is Drain.AFTER_READING)) or self._drain is Drain.AT_ONCE
             if is_final and (late := self.unread()):
                 self._driver.notify(f"{unread_text(late)}: their rows will be late, as all windows close now")
@@ -166,16 +174,19 @@ class TopologyQuery:
             elif self._driver.has_gathered:  # all that was read is in state and sinks when a run has stopped
                 self._driver.batch_without_rows()
 
-    def _read_rest(self, clock: Callable[[], float]) -> bool:
+    def _read_rest(self, clock: Callable[[], float]) -> Generator[None, None, bool]:
         """Read what the sources hold at this moment. Returns False if a further `stop` has cut it short."""
         self._available_now, self._batches_left = True, None
         self._stopping.clear()
         if self._drain is not Drain.AFTER_READING:
             return False
-        return self._stream(lambda: None, None, clock)
+        return (yield from self._stream(lambda: None, Until(), clock))
 
-    def _stream(self, prepare: Callable[[], None], seconds: float | None, clock: Callable[[], float]) -> bool:
-        """Run batch after batch. Returns True if the input has ended, False if the run was stopped. Raises TopologyFailed."""
+    def _stream(self, prepare: Callable[[], None], until: Until, clock: Callable[[], float]) -> Generator[None, None, bool]:
+        """Run batch after batch, turn after turn. Raises TopologyFailed.
+
+        Returns True if the input has ended, False if the run was stopped.
+        """
         with ExitStack() as undo:
             undo.enter_context(_source_failures())
             if self._spark is not None:
@@ -191,9 +202,12 @@ class TopologyQuery:
             self._report_changed_files()
             self._group_offsets.committed(self._driver.positions)  # the run before may have died on its way to this
             self._triggers_at = 0.0
-            deadline = None if seconds is None else clock() + seconds
+            deadline = None if until.seconds is None else clock() + until.seconds
             while not self._stopping.is_set() and (deadline is None or clock() < deadline):
                 self._raise_failure_of_spark()
+                if self._left_in_turn == 0:
+                    self._left_in_turn = until.turn
+                    yield
                 if self._has_run_one():
                     continue
                 if self._has_ended():
@@ -234,14 +248,16 @@ class TopologyQuery:
                 spoken = without_secrets(self._read_by_spark, str(failure))
                 raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, spoken)) from failure
         self._group_offsets.committed(self._driver.positions)
+        if self._left_in_turn is not None:
+            self._left_in_turn -= 1
         if self._batches_left is not None:
             self._batches_left -= 1
             if self._batches_left == 0:
                 self._stopping.set()
 
     def _prefetch(self) -> None:
-        """Prefetch the batch that follows while this one ends, if it will be run at all."""
-        if self._stopping.is_set() or self._batches_left == 1:
+        """Prefetch the batch that follows while this one ends, if it follows at once."""
+        if self._stopping.is_set() or 1 in (self._batches_left, self._left_in_turn):
             return
         is_followed = time.monotonic() >= self._triggers_at
         if following := self._reader.foresee(is_followed):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -142,6 +142,7 @@ class TopologyRun:
         self._start_missing(topology)
         self._publisher = Publisher.of(self.checkpoint, topology, base_dir, rows_of_sinks(topology, plan.compile()))
         self._undo = ExitStack()
+        self._leave_executors: Callable[[], None] = lambda: None  # tasks of Spark hold none between batches
         self._runner = self._attempt_runner(reads_rows=bool(frames))
         self._driver = BatchLoop(
             runner=self._runner,
@@ -166,6 +167,11 @@ class TopologyRun:
 
     def stream(self) -> None:
         """Run the stream until the options say so, the input ends, or `stop` is called."""
+        for _ in self.turns():
+            """Nobody else wants a turn."""
+
+    def turns(self) -> Generator[None]:
+        """As `stream`; yield after each turn but the last, when the executors are free for another run."""
         with ExitStack() as undo:
             undo.enter_context(self._undo)
             undo.callback(self._folder.close)
@@ -173,7 +179,10 @@ class TopologyRun:
             undo.callback(self._driver.compaction.close)
             undo.enter_context(self._runner.rehearsing(self._driver.rehearse_on))
             undo.callback(self._precopy.close)
-            self._query.run(self._options.until, self._prepare)
+            for _ in undo.enter_context(closing(self._query.turns(self._options.until, self._prepare))):
+                self._leave_executors()
+                yield
+                self._driver.warm_up(rounds=1)  # so that no batch waits for workers to start again
 
     def _attempt_runner(self, reads_rows: bool) -> SparkAttemptRunner | RealTimeRunner:
         """The runner of attempts, as the trigger wants it."""
@@ -185,6 +194,7 @@ class TopologyRun:
         workers = ResidentWorkers(spark, cluster.watch, cluster.slot_of, run, socket.address, cluster.worker_port)
         runner = RealTimeRunner(socket.desk, workers)
         self._undo.callback(runner.close)
+        self._leave_executors = runner.close
         return runner
 
     def standing(self) -> Standing:

@@ -28,23 +28,28 @@ HEARTBEAT_SECONDS = 10.0
 
 
 class View:
-    """Shows `history` on `console` between `with` and its end; the last state stays on the screen.
+    """Shows `history`, until it is told another, on `console` between `with` and its end; the last state stays on the screen.
 
     `clock` gives seconds on any monotonic scale; the view counts from `started` (default: now).
     """
 
     def __init__(self, history: History, console: Console, clock: Callable[[], float], started: float | None = None) -> None:
         started = clock() if started is None else started
+        self._history = history
         self._shown: AbstractContextManager[object]
         in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # rich draws there by an Output of them
         if console.is_terminal or in_notebook:
             self._shown = Live(
                 console=console,
                 refresh_per_second=1 if in_notebook else REFRESHES_PER_SECOND,
-                get_renderable=lambda: screen(history, clock() - started, console.size),
+                get_renderable=lambda: screen(self._history, clock() - started, console.size),
             )
         else:
-            self._shown = _LinePrinter(history, console, lambda: clock() - started)
+            self._shown = _LinePrinter(lambda: self._history, console, lambda: clock() - started)
+
+    def turn_to(self, history: History) -> None:
+        """Show `history` from now on: of runs that take turns the one that has its turn."""
+        self._history = history
 
     def __enter__(self) -> Self:
         self._shown.__enter__()
@@ -91,32 +96,36 @@ class ProgressLines:
 
 
 class _LinePrinter:
-    """Prints progress lines from a thread, so that a long phase without any change still shows life."""
+    """Prints lines of the `current` history from a thread, so that a long phase without any change still shows life."""
 
-    def __init__(self, history: History, console: Console, elapsed: Callable[[], float]) -> None:
-        self._lines = ProgressLines(history)
+    def __init__(self, current: Callable[[], History], console: Console, elapsed: Callable[[], float]) -> None:
+        self._current = current
+        self._lines: dict[History, ProgressLines] = {}
         self._console = console
         self._elapsed = elapsed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress-lines", daemon=True)
 
     def __enter__(self) -> Self:
-        self._print(self._lines.next(self._elapsed()))
+        self._print()
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        self._print(self._lines.next(self._elapsed(), last=True))
+        self._print(last=True)
 
     def _run(self) -> None:
         while not self._ended.wait(1 / REFRESHES_PER_SECOND):
-            self._print(self._lines.next(self._elapsed()))
+            self._print()
 
-    def _print(self, line: str | None) -> None:
+    def _print(self, last: bool = False) -> None:
+        history = self._current()
+        line = self._lines.setdefault(history, ProgressLines(history)).next(self._elapsed(), last=last)
         if line is not None:
-            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+            of = f"{history.topology}: " if len(self._lines) > 1 else ""
+            self._console.print(f"{of}{line}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _status(history: History) -> str:

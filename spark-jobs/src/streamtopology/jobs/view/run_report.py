@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -34,6 +36,8 @@ _MOSTLY_FIXED = 0.5
 _NEARLY = 0.9
 _MUCH_WAITING = 0.2
 _SAME_IMBALANCE = 0.05
+_EPOCHS_SHOWN = 10
+_EPOCH = itemgetter("epoch")
 _RUNS = {BASELINE: "fixed routing", REROUTED: "re-routed live"}
 
 
@@ -89,7 +93,7 @@ def build_report(
             "warmup_batches": WARMUP_BATCHES,
         },
         "capacity": {"bound": bound or None, "reached": _ratio(rerouted, bound), "offered": offered},
-        "waited": waited_share(history),
+        "waited": waited_share(history, baseline),
         "batch": {
             "seconds": _median([batch.seconds for batch in warm]),
             "working_seconds": _median([working_seconds(batch) for batch in warm]),
@@ -232,12 +236,13 @@ def _reconfiguration_lines(changes: list[Mapping[str, Any]], in_all: int) -> lis
         return [_line("re-routings", "none")]
     keys = sum(change["keys_moved"] for change in changes)
     moved_bytes = sum(change["bytes_moved"] for change in changes)
-    epochs = formatting.counted(len({change["epoch"] for change in changes}), "epoch", "epochs")
+    by_epoch = [list(same) for _, same in groupby(sorted(changes, key=_EPOCH), _EPOCH)]
+    epochs = formatting.counted(len(by_epoch), "epoch", "epochs")
     of_all = f"{in_all:,} in {epochs}, " if in_all == len(changes) else f"{in_all:,}; the newest {len(changes):,} of them "
     waits = [change["published_to_active_seconds"] for change in changes]
     return [
         _line("re-routings", f"{of_all}moved {keys:,} keys, {formatting.size(moved_bytes)}"),
-        *(_without_keys(change) for change in changes if not change["keys_moved"]),
+        *map(_of_epoch, by_epoch[-_EPOCHS_SHOWN:]),
         _line(
             "time to reconfigure",
             f"median {formatting.duration(median(waits))}, longest {formatting.duration(max(waits))}; nothing restarted",
@@ -245,10 +250,18 @@ def _reconfiguration_lines(changes: list[Mapping[str, Any]], in_all: int) -> lis
     ]
 
 
-def _without_keys(change: Mapping[str, Any]) -> str:
-    """A line on a re-routing of a stage that moved no keys; its epoch may have moved those of another."""
-    what = "sources: shares changed" if change["operator"] == SOURCE else f"{shown_name(change['operator'])}: no keys moved"
-    return f"    epoch {change['epoch']}, {what} ({change['reason']})"
+def _of_epoch(changes: Sequence[Mapping[str, Any]]) -> str:
+    """A line on what an epoch did to each stage, and why."""
+    first = changes[0]
+    return f"    epoch {first['epoch']} at batch {first['batch']}: {', '.join(map(_moved, changes))} ({first['reason']})"
+
+
+def _moved(change: Mapping[str, Any]) -> str:
+    if change["operator"] == SOURCE:
+        return "sources are read in other shares"
+    keys = change["keys_moved"]
+    moved = f"{formatting.count(keys)} keys, {formatting.size(change['bytes_moved'])}" if keys else "no keys"
+    return f"{shown_name(change['operator'])} moved {moved}"
 
 
 def _together(checks: Sequence[Check]) -> Check:

@@ -6,6 +6,7 @@ This script starts itself once for each worker. The rows so far are those of Pat
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -96,13 +97,10 @@ def rows_so_far(page: int) -> int:
 def checked(folder: Path) -> list[int]:
     """Keys, rows and the highest count of the rows that were written: each change has the sign `diff`."""
     counts: dict[str, int] = {}
-    for file in folder.glob("counts-*.csv*"):
-        header, *lines = file.read_text().splitlines() or [""]
-        at = {name: number for number, name in enumerate(header.split(","))}
-        for line in lines:
-            fields = line.split(",")
-            count = int(fields[at["n"]]) * int(fields[at["diff"]])
-            counts[fields[at["k"]]] = counts.get(fields[at["k"]], 0) + count
+    for file in folder.glob("counts-*.csv"):
+        with file.open(newline="") as written:
+            for row in csv.DictReader(written):
+                counts[row["k"]] = counts.get(row["k"], 0) + int(row["n"]) * int(row["diff"])
     return [len(counts), sum(counts.values()), max(counts.values(), default=0)]
 
 
