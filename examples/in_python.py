@@ -153,7 +153,7 @@ def kafka():
 
 
 def flights():
-    topology = Topology("flights", rebalance={"interval": "5s"})
+    topology = Topology("flights", trigger={"realTime": True}, rebalance={"interval": "5s"})
     topology.executors("small", replicas=1, cpu="135m").executors("large", replicas=3, cpu="450m")
     schema = "year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING, tailnum STRING, origin STRING"
     rows = topology.read.parquet(

@@ -32,7 +32,7 @@ from streamtopology.jobs.spark.cluster import ExecutorSlot
 from streamtopology.jobs.spark.java import JavaMissing, find_java
 from streamtopology.jobs.spark.java_options import MODULE_OPTIONS
 from streamtopology.jobs.spark.pinned_rdd import executors
-from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, Driver, backend_command
+from streamtopology.jobs.spark.processes import SPARK_ENVIRONMENT, DriverAddress, backend_command
 
 HERE = ("127.0.0.1", 0)
 OWNER = """
@@ -222,7 +222,7 @@ def test_jvms_keep_their_temporary_files_in_the_folder_of_the_cluster(cluster: L
 @pytest.mark.clusters
 def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     conf = spark.sparkContext.getConf()
-    driver = Driver(f"{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}", "stranger")
+    driver = DriverAddress(f"{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}", "stranger")
     backend = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
     command = backend_command(find_java(), backend, MODULE_OPTIONS, driver, "1000", "127.0.0.1")
     environment = {**os.environ, **SPARK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -236,7 +236,7 @@ def test_a_stranger_without_the_secret_is_not_let_in(cluster: LocalCluster, spar
 def test_an_executor_that_cannot_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
     with LocalCluster([ExecutorSlot("a", "x", 1, 1 << 30)], tmp_path, print) as cluster, socket.create_server(HERE) as driver:
         address = f"127.0.0.1:{driver.getsockname()[1]}"
-        cluster.serve(Driver(address, "none"), {"spark.executor.extraJavaOptions": "-XX:NoSuchOption"})
+        cluster.serve(DriverAddress(address, "none"), {"spark.executor.extraJavaOptions": "-XX:NoSuchOption"})
         said = r"executor a has ended \d+ times as it started, with code 1:(.|\n)*NoSuchOption"
         with pytest.raises(ClusterError, match=said):
             check_until_it_raises(cluster)

@@ -114,8 +114,8 @@ def _write(data: Path, skew: float) -> None:
             folder.mkdir(exist_ok=True)
             for number in range(count):
                 link = folder / f"rows-{number:06d}.{kind}"
-                link.unlink(missing_ok=True)
-                link.hardlink_to(files[number % DIFFERENT_FILES].with_suffix(f".{kind}"))
+                if not link.exists():  # of an earlier try, which had the same rows
+                    link.hardlink_to(files[number % DIFFERENT_FILES].with_suffix(f".{kind}"))
     _, counts = np.unique(pq.read_table(files[0])["k"].to_numpy(), return_counts=True)
     (data / "expected.json").write_text(json.dumps([len(counts), int(counts.sum()), int(counts.max())]) + "\n")
 

@@ -59,6 +59,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "state check": ("streamtopology state check trips.yaml",),
     "arena": ("streamtopology arena nexmark --events 1000000 --runs 1",),
+    "arena keyed": (
+        "streamtopology arena keyed --skew 1",
+        "streamtopology arena keyed --skew 1 --runs 3 --engine streamtopology --engine flink",
+    ),
     "arena nexmark": (
         "streamtopology arena nexmark --query q5 --query q7",
         "streamtopology arena nexmark --events 100000 --runs 1 --engine flink",

@@ -46,7 +46,7 @@ from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.spark.java import Java, find_java
 from streamtopology.jobs.spark.launcher import Launcher, Pauses, answers
-from streamtopology.jobs.spark.processes import CLASS_PATH, SPARK_ENVIRONMENT, Driver, backend_command
+from streamtopology.jobs.spark.processes import CLASS_PATH, SPARK_ENVIRONMENT, DriverAddress, backend_command
 
 SMALLEST_HEAP_BYTES = 512 * MEBIBYTE  # Spark refuses executors below 450 MiB
 LARGEST_HEAP_BYTES = 4096 * MEBIBYTE
@@ -114,7 +114,7 @@ class LocalCluster:
         self._launchers: dict[str, tuple[Launcher, threading.Thread]] = {}
         self._hosts: dict[str, str] = {}
         self._ids = itertools.count()
-        self._served: tuple[Driver, Mapping[str, str]] | None = None
+        self._served: tuple[DriverAddress, Mapping[str, str]] | None = None
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -176,7 +176,7 @@ class LocalCluster:
             self._undo = undo.pop_all()
         return self
 
-    def serve(self, driver: Driver, settings: Mapping[str, str]) -> None:
+    def serve(self, driver: DriverAddress, settings: Mapping[str, str]) -> None:
         """Start the executors of `driver`, of which Spark has the `settings`; those of an earlier driver have ended with it."""
         self._served = driver, settings
         for slot in self.slots:

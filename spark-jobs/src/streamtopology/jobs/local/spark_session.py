@@ -21,7 +21,7 @@ from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.local.stderr_filter import to_stderr
 from streamtopology.jobs.spark.history_log import history_log
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, log4j, temporary_folder
-from streamtopology.jobs.spark.processes import Driver
+from streamtopology.jobs.spark.processes import DriverAddress
 from streamtopology.jobs.spark.session import DRIVER_LOGS, create_session, spark_conf, start_driver_jvm
 from streamtopology.jobs.spark.user_settings import jars_of
 
@@ -96,5 +96,5 @@ def create_local_session(cluster: LocalCluster, name: str, extra: Mapping[str, s
     spark = create_session(name, MASTER, settings, to_stderr)
     chosen = dict(spark.sparkContext.getConf().getAll())
     address = f"{chosen['spark.driver.host']}:{chosen['spark.driver.port']}"
-    cluster.serve(Driver(address, chosen["spark.app.id"]), chosen)
+    cluster.serve(DriverAddress(address, chosen["spark.app.id"]), chosen)
     return spark

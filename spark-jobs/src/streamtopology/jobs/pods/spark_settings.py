@@ -14,7 +14,7 @@ from streamtopology.contract.pods import BLOCKS_PORT, RPC_PORT, app_id, driver_h
 from streamtopology.jobs.pods.environment import SCRATCH, SECRET_FILE, DriverEnvironment, ExecutorEnvironment
 from streamtopology.jobs.spark.java import Java
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, EXECUTOR_JAVA, MODULE_OPTIONS, log4j
-from streamtopology.jobs.spark.processes import Driver, backend_command
+from streamtopology.jobs.spark.processes import DriverAddress, backend_command
 
 MASTER = "k8s://https://kubernetes.default.svc"
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -65,7 +65,7 @@ def executor_command(java: Java, environment: ExecutorEnvironment) -> list[str]:
     """Return the command of Spark's own executor backend, one task slot. EXECID requests an id from the driver."""
     heap, logs = f"-Xmx{environment.heap_mebibytes}m", log4j(_EXECUTOR_LOGS)
     options = [*MODULE_OPTIONS, *EXECUTOR_JAVA, logs, heap, "-Dspark.authenticate=true"]
-    driver = Driver(f"{environment.driver}:{RPC_PORT}", app_id(environment.topology))
+    driver = DriverAddress(f"{environment.driver}:{RPC_PORT}", app_id(environment.topology))
     return [
         *backend_command(java, _BACKEND, options, driver, "EXECID", environment.pod_ip),
         "--podName", environment.pod,

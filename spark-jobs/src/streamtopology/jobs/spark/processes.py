@@ -26,7 +26,7 @@ SPARK_ENVIRONMENT = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverAddress:
     """Where an executor finds its driver: `address` is HOST:PORT, `app` Spark's name of its application."""
 
     address: str
@@ -34,7 +34,13 @@ class Driver:
 
 
 def backend_command(
-    java: Java, backend: str, options: Sequence[str], driver: Driver, executor_id: str, host: str, class_path: str = CLASS_PATH
+    java: Java,
+    backend: str,
+    options: Sequence[str],
+    driver: DriverAddress,
+    executor_id: str,
+    host: str,
+    class_path: str = CLASS_PATH,
 ) -> list[str]:
     """Return the command of an executor with one task slot at `host`: `backend` is its main class, `options` those of the JVM.
 
