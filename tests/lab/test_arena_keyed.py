@@ -142,7 +142,7 @@ def test_the_picture_has_a_line_for_each_engine_that_counts_right():
 
 def test_every_peer_has_a_script_and_the_workers_leave_room_for_what_is_beside_them():
     assert all((SCRIPTS / script).is_file() for script, _ in PEERS.values())
-    assert worker_cpu(2) == 0.45
+    assert worker_cpu(2) == 0.375
     assert worker_cpu(64) == 1.0
 
 

@@ -39,7 +39,7 @@ def threads_of_libraries() -> list[str]:
     """Names of threads of this process that a library in Rust has started: a fork of it would wait for them for ever."""
     names: list[str] = []
     for task in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             names.append(task.joinpath("comm").read_text().strip())
     return [name for name in names if name.startswith("tokio")]
 

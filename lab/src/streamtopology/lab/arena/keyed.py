@@ -26,7 +26,7 @@ from streamtopology.lab.simulate.streams import draw, zipf_probabilities
 
 WORKERS = 4
 # Of the machine's cores, what the workers have; the rest is for drivers, JobManagers and what starts them.
-SHARE_OF_CORES = 0.9
+SHARE_OF_CORES = 0.75
 SLOW = 0.3
 
 KEYS = 1_000_000
@@ -35,7 +35,7 @@ DIFFERENT_FILES, FILES = 20, 2_000
 ROW_GROUPS = 20
 
 # Seconds after rows begin to flow: until the slowing, to the end, and the windows that count before either.
-SLOWED_AT, SECONDS, WINDOW = 90.0, 180.0, 30.0
+SLOWED_AT, SECONDS, WINDOW = 60.0, 130.0, 30.0
 
 SKEWS = (0.0, 1.0, 1.2)
 
