@@ -51,11 +51,11 @@ def test_a_run_is_judged_by_what_was_before_and_what_is_left_to_pay():
     assert found.busy_before == pytest.approx(0.9)
     assert found.busy_after == pytest.approx(0.9)
     assert found.share_of_bound == pytest.approx(0.80 / (1.65 / 2))
-    assert found.back_after == pytest.approx(9, abs=0.5)
+    assert found.back_after == pytest.approx(4, abs=0.5)
 
 
 def test_a_run_that_stays_below_the_bound_is_not_back():
-    assert judge(run_of(after=90.0, back=0.0)).back_after == pytest.approx(5, abs=0.5)
+    assert judge(run_of(after=90.0, back=0.0)).back_after == pytest.approx(0, abs=0.5)
     assert judge(run_of(after=70.0, back=0.0)).back_after is None
 
 

@@ -47,7 +47,7 @@ class Engine:
 # Flink reads Parquet by Hadoop's classes, which Flink does not bring along.
 _PARQUET = ("org.apache.flink:flink-sql-parquet:2.3.0",)
 _HADOOP = ("org.apache.hadoop:hadoop-client-api:3.4.1", "org.apache.hadoop:hadoop-client-runtime:3.4.1")
-_SPARK = ("pyspark==4.3.0", "pandas==2.3.3", "pyarrow==26.0.1")
+_SPARK = ("pyspark==4.3.0", "pandas==2.3.3", "pyarrow==26.0.1", "protobuf==7.36.2")
 ENGINES = {
     "streamtopology": Engine("StreamTopology"),
     "streamtopology-fixed": Engine("StreamTopology, not re-routed"),

@@ -124,8 +124,8 @@ def _write(data: Path, skew: float) -> None:
 class Found:
     """Of one run: rows/s and the share of the paid CPU that worked, before the slowing and at the end.
 
-    The bound: the engine's speed before, times the share of the CPU that is left. `back_after`: seconds from the slowing until
-    the rows of five seconds are within 5 % of the bound; None: never.
+    The bound: the engine's speed before, times the share of the CPU that is left. `back_after`: seconds from the slowing to
+    when rows are within 5 % of the bound, in the next five seconds and to the end; None: never.
     """
 
     before: float
@@ -159,9 +159,10 @@ def judge(row: Mapping[str, Any]) -> Found:
 
 
 def _back_after(rows: Sequence[tuple[float, float]], slowed: float, end: float, bound: float) -> float | None:
-    second = slowed + STEP
-    while second <= end:
-        if rate(rows, second - STEP, second) >= NEAR * bound:
+    """One burst is not enough: the rows from then to the end are near the bound, too."""
+    second = slowed
+    while second <= end - WINDOW:
+        if min(rate(rows, second, second + STEP), rate(rows, second, end)) >= NEAR * bound:
             return second - slowed
         second += 0.5
     return None

@@ -69,7 +69,7 @@ def start(request: dict[str, Any], phase: str, page: int) -> list[subprocess.Pop
     places = {
         "PATHWAY_PROCESSES": str(count),
         "PATHWAY_THREADS": "1",
-        "PATHWAY_FIRST_PORT": str(_free_ports(count)),
+        "PATHWAY_FIRST_PORT": str(page + count),
         "PATHWAY_MONITORING_HTTP_PORT": str(page),
     }
     started: list[subprocess.Popen[bytes]] = []
@@ -115,7 +115,7 @@ def main() -> None:
         "files": "CSV, read by one worker, as its connector does",
     }
     print(json.dumps({"progress": "counts", "settings": settings}), flush=True)
-    page = _free_ports(len(request["cpus"]))
+    page = _free_ports(2 * len(request["cpus"]))
     if any(process.wait() for process in start(request, "checked", page)):
         raise RuntimeError("a worker of Pathway's has failed")
     print(json.dumps({"progress": "runs", "found": checked(Path(request["work"]))}), flush=True)
