@@ -24,6 +24,7 @@ from streamtopology.contract.formatting import percent
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.contract.stats import CROWDED
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
 from streamtopology.k8s.decide.asked_replicas import writers_quarrel
@@ -264,6 +265,8 @@ def balanced(seen: Observation, topology: Topology) -> Condition:
             BalancedReason.NOT_WORTH_IT,
             f"{figure}, and a better routing is {describe(verdict)}",
         )
+    if verdict is not None and verdict.reason is HoldReason.NO_ROOM:
+        return Condition(ConditionType.BALANCED, "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}")
     if verdict is not None and verdict.reason is HoldReason.NO_BETTER_PLAN:
         return Condition(
             ConditionType.BALANCED,
@@ -311,6 +314,7 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
     if quarrel := writers_quarrel(seen):
         yield DegradedReason.REPLICAS_CONTESTED, quarrel
+    yield from _crowded_executors(seen)
     yield from _resize_troubles(seen, topology)
     for name, why in _classes_not_created(seen):
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
@@ -327,6 +331,16 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         and (settled or _has_long_waited(seen, topology))
     ):
         yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
+
+
+def _crowded_executors(seen: Observation) -> Iterator[tuple[str, str]]:
+    """The executor whose state leaves the least room in its memory, where that is little."""
+    stats = seen.stats
+    crowded = sorted((one for one in stats.memory if one.share > CROWDED), key=lambda one: -one.share) if stats else []
+    if stats is not None and crowded:
+        more = f" (and {len(crowded) - 1} more)" if len(crowded) > 1 else ""
+        remedy = "give its class more memory, or add executors"
+        yield DegradedReason.MEMORY_CROWDED, f"{crowded[0].text(stats.slots[crowded[0].slot].executor)}{more}: {remedy}"
 
 
 def _evicted(seen: Observation, component: str = "") -> list[str]:

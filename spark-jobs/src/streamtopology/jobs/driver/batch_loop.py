@@ -33,6 +33,7 @@ from streamtopology.jobs.driver.attempt_runner import AttemptLost, AttemptRunner
 from streamtopology.jobs.driver.batch_trace import batch_span
 from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage_bad_rows, staged_outputs, state_after
 from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.early_word import EarlyWord
 from streamtopology.jobs.driver.failures import another_driver, raise_failures
 from streamtopology.jobs.driver.lateness import Lateness
 from streamtopology.jobs.driver.lookup_tables import LookupTables
@@ -55,6 +56,7 @@ from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20
+_CAUSES = "Possible causes: too little memory, an operator that ends its process, executors that cannot reach each other"
 # Seconds before the second, the third attempt, and so on: most losses are single ones, some last a minute.
 RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -86,6 +88,7 @@ class BatchLoop:
     clock: Callable[[], float] = time.time
     progress: Progress = field(default_factory=Progress)
     lateness: Lateness = field(default_factory=Lateness)
+    early_word: EarlyWord = field(default_factory=EarlyWord)
     trace: Emit | None = None
 
     @cached_property
@@ -222,6 +225,8 @@ class BatchLoop:
                 reason = str(loss)
                 batch.timeline.lose(number, loss)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
+                if number > batch.first_attempt and (cause := self.early_word.after_losses()):
+                    self.notify(cause)
                 self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
             except PrecopyUnusable as failure:
                 reason = f"{failure}; the state moves with the batches"
@@ -232,9 +237,8 @@ class BatchLoop:
                 self._finish(batch, attempt, results)
                 return
         raise TopologyFailed(
-            f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. Possible "
-            "causes: too little memory, an operator that ends its process, executors that cannot reach each other. See the "
-            "executors' logs"
+            f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. "
+            f"{self.early_word.after_losses() or _CAUSES}. See the executors' logs"
         )
 
     def prefetch(self, descriptors: Sequence[str]) -> None:
@@ -362,7 +366,8 @@ class BatchLoop:
         timeline.commit()
         self.progress.committed(commit, batch.plan, results.due)
         self.progress.knowledge.count(results)
-        for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results)]:
+        crowded = self.early_word.texts(results, batch.plan.placement)
+        for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results), *crowded]:
             self.notify(text)
         self.publisher.publish(commit)
         timeline.publish()
