@@ -300,6 +300,11 @@ class Stats(RunFigures):
         return Counter(one.class_name for one in self.executors if one.admitted and one.slot is not None)
 
     @property
+    def free_bytes(self) -> Mapping[int, float]:
+        """Of memory for more state, by slot with a limit of it."""
+        return {one.slot: float(one.room_bytes - one.state_bytes) for one in self.memory}
+
+    @property
     def imbalance(self) -> float | None:
         """The worst operator's in the last batch."""
         measured = self.last_batch.imbalance.values() if self.last_batch else ()

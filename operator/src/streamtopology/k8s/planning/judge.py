@@ -125,9 +125,8 @@ class Judge:
             return read
         began = self._clock()
         routes = topology.current.routes
-        facts = replace(
-            TopologyFacts.of(routes, stats.cpu, request.by_share, request.operators, stats.part_seconds),
-            free_bytes={one.slot: float(one.room_bytes - one.state_bytes) for one in stats.memory},
+        facts = TopologyFacts.of(
+            routes, stats.cpu, request.by_share, request.operators, stats.part_seconds, free_bytes=stats.free_bytes
         )
         due = topology.controller.begin(began, topology.current, facts)
         if not isinstance(due, Assessment):

@@ -72,6 +72,7 @@ class TopologyFacts:
         operators: Sequence[OperatorSpec] = (),
         part_seconds: Mapping[str, float] | None = None,
         portion_bytes: float = math.inf,
+        free_bytes: Mapping[int, float] | None = None,
     ) -> TopologyFacts:
         """The facts of `operators` that are routed by `routes`, by their groupings and traits.
 
@@ -97,6 +98,7 @@ class TopologyFacts:
             splitting=splitting,
             portion_bytes=portion_bytes,
             fed_by_sources=frozenset(one.name for one in operators if {edge.source for edge in one.inputs} - names),
+            free_bytes=free_bytes or {},
         )
 
 
