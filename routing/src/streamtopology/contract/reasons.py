@@ -325,8 +325,8 @@ class Sizing:
     `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
     `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
     `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it. `choice`: of several
-    classes, which have `replicas` in all; then nothing else counts executors. `crowded`: the share of the room for state that it takes
-    at all executors together, where that asks for more of them than the load does.
+    classes, which have `replicas` in all; then nothing else counts executors. `crowded`: the share of the room for state that
+    it takes at all executors together, where that asks for more of them than the load does.
     """
 
     reason: ScalingReason

@@ -1,4 +1,4 @@
-"""The arena's case nexmark: its queries by each engine in turns, on the same rows and two workers of one core each.
+"""The arena's case nexmark: its queries by each engine in turns, on the same rows and with the same workers.
 
 The rows are those of `streamtopology nexmark`: in ten files a kind for us, who take a file a batch, and in one for Flink, whose
 files are read in any order, which would make rows late. Before each measurement an engine counts the rows of its result, which
@@ -16,13 +16,15 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from streamtopology.lab.arena.engines import Place
+from streamtopology.lab.arena.engines import NEXMARK_COMMIT, NEXMARK_JAR, EngineMissing, Place, nexmark_jar
 from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
 from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
 from streamtopology.lab.nexmark.events import KINDS, write_events
 from streamtopology.lab.nexmark.sql import NEWEST, SQL
 
-CPUS = (1.0, 1.0)
+EQUAL = (1.0, 1.0)
+# Four of half a core, of which the last has 30 % of that.
+UNEQUAL = (0.5, 0.5, 0.5, 0.15)
 FILES = 10
 EXAMPLES = Path("examples/nexmark/queries.py")
 OURS, FLINK = "streamtopology", "flink"
@@ -49,18 +51,31 @@ class Nexmark:
     engines: Sequence[str]
     # Flink reads nexmark's own generator, whose rows differ from run to run, so that nothing can be checked.
     datagen: bool = False
+    # Cores of each worker.
+    cpus: Sequence[float] = EQUAL
 
     @property
     def case(self) -> str:
+        """Of the measurements."""
+        return f"{self.stream}{'-unequal' if self.cpus == UNEQUAL else ''}"
+
+    @property
+    def stream(self) -> str:
+        """Of the events."""
         return f"nexmark-{self.events}"
 
 
 def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str], None]) -> list[dict[str, Any]]:
     """A row of each query and engine, in turns."""
-    data = place.folder / "data" / asked.case
+    data = place.folder / "data" / asked.stream
     if not (data / "expected.json").exists():
         announce(f"writes {asked.events:,} events to {data}, and counts by DuckDB")
         _write(data, asked.events)
+    if FLINK in asked.engines:
+        try:
+            nexmark_jar(place, announce)
+        except EngineMissing as reason:
+            arena.cannot_have(FLINK, reason)
     expected: dict[str, int] = json.loads((data / "expected.json").read_text())
     rows: list[dict[str, Any]] = []
     for query in asked.queries:
@@ -74,7 +89,7 @@ def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str]
 
 def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Place) -> Measurement:
     case = f"{asked.case}/{query}"
-    common = {"query": query, "runs": asked.runs, "cpus": CPUS}
+    common = {"query": query, "runs": asked.runs, "cpus": asked.cpus}
     if engine == OURS:
         of_ours = {"queries": str(EXAMPLES.absolute()), "data": str((data / "files").absolute())}
         count = _OF_OURS.get(query, "count(*)")
@@ -88,6 +103,8 @@ def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Pla
         "source": "datagen" if asked.datagen else "files",
         "events": asked.events,
         "rate": NexmarkConfiguration().first_event_rate,
+        "nexmark": NEXMARK_COMMIT,
+        "jar": str((place.nexmark_checkout / NEXMARK_JAR).absolute()),
     }
     return Measurement(engine, case, SCRIPTS / "flink_nexmark.py", {**common, **of_flink})
 
