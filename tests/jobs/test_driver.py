@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
+from streamtopology.contract.stats import LostAttempts
 from streamtopology.jobs.checkpoint import BatchRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.driver.batch_loop import MOST_ATTEMPTS
@@ -284,11 +286,15 @@ def test_executors_that_die_again_while_state_fills_their_memory_are_explained_a
     full = InstanceResult(
         LoadReport("sums", 0, 0, 1, 0.0, 0.0, state_bytes=90), None, {}, None, span, memory=ContainerMemory(190, 200)
     )
+    lost_ones: list[LostAttempts] = []
+    flow.driver = replace(flow.driver, loses=lost_ones.append)
     flow.driver.early_word.texts(Results([full]), flow.router.ready().placement)
     flow.losses = [lost, lost]
     flow.batch(s=table_of([(1, 1)]))
     assert [text for text in flow.reported if "90 B of state, 90 %" in text] == flow.reported[2:3]
     assert flow.reported[2].endswith("which is likely why it dies: give its class more memory, or add executors")
+    assert [(lost.batch, lost.attempts) for lost in lost_ones] == [(2, 1), (2, 2)]
+    assert lost_ones[1].why == f"{lost_ones[0].why}; {flow.reported[2]}"
 
 
 @pytest.mark.parametrize("stages", [1, 2])

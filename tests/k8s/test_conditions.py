@@ -12,7 +12,7 @@ from support.reasons import REBALANCED
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import DriverRefusal, SlotMemory
+from streamtopology.contract.stats import DriverRefusal, LostAttempts, SlotMemory
 from streamtopology.k8s.decide.answers import Judgement, Silence
 from streamtopology.k8s.settings import Settings
 
@@ -107,6 +107,13 @@ def state_fills_two_executors(world: World) -> None:
     world.memory = (SlotMemory(0, 200 * 2**20, 250 * 2**20), SlotMemory(1, 10, 250), SlotMemory(2, 240, 250))
 
 
+def a_batch_is_lost(times: int) -> Arrange:
+    def arrange(world: World) -> None:
+        world.lost = LostAttempts(8, times, "executor large-0 could not reach executor small-0")
+
+    return arrange
+
+
 def the_topology_is_refused(world: World) -> None:
     world.refused = DriverRefusal(None, 2, "operator 'counts' has no column 'key'")
 
@@ -184,6 +191,13 @@ CASES: list[tuple[Arrange, str, str, str]] = [
         "Degraded",
         "True/MemoryCrowded",
         "executor small-0 holds 240 B of state, 96 % of what its memory has room for beside all else (and 1 more)",
+    ),
+    (a_batch_is_lost(2), "Degraded", "False/AsExpected", "everything is as it should be"),
+    (
+        a_batch_is_lost(3),
+        "Degraded",
+        "True/BatchLost",
+        "batch 8 was lost 3 times and is tried again; the last time because executor large-0 could not reach executor small-0",
     ),
     (the_topology_is_refused, "Degraded", "True/TopologyRefused", "keeps its former topology: operator 'counts' has no column"),
     (an_epoch_is_left_aside, "Degraded", "True/EpochNotTaken", "epoch 2 is ready, the driver still runs under 1"),

@@ -77,6 +77,7 @@ class DegradedReason(Documented):
     EXECUTORS_MISSING = "ExecutorsMissing", "executors are not ready"
     PODS_EVICTED = "PodsEvicted", "a kubelet has evicted a pod in the last ten minutes"
     EXECUTORS_NOT_CREATED = "ExecutorsNotCreated", "the cluster does not create executors' pods"
+    BATCH_LOST = "BatchLost", "a batch is tried again and again, since executors die or do not reach each other"
     MEMORY_CROWDED = "MemoryCrowded", "the state of an executor leaves little room in its memory"
     RESIZE_DEFERRED = "ResizeDeferred", "the node has no room now"
     RESIZE_INFEASIBLE = "ResizeInfeasible", "the node can never give so much"

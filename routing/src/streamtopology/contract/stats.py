@@ -123,6 +123,15 @@ class SlotMemory:
 
 
 @dataclass(frozen=True)
+class LostAttempts:
+    """The `attempts` at the batch that runs that were lost, and the reason for the newest."""
+
+    batch: int
+    attempts: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Capacity:
     """The estimated capacity of an instance."""
 
@@ -252,7 +261,7 @@ class Stats(RunFigures):
     batches, as last judged. `answered_at`: the time of the driver's host, seconds since 1970, that `committed_at` of its
     batches is to be compared with. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a
     part of a key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
-    `memory`: of executors with a limit of it, after the last batch.
+    `memory`: of executors with a limit of it, after the last batch. `lost`: attempts at the batch that runs.
     """
 
     answered_at: float = 0.0
@@ -273,6 +282,7 @@ class Stats(RunFigures):
     part_seconds: Mapping[str, float] = field(default_factory=dict[str, float], metadata=SPARSE)
     divided_keys: tuple[DividedKey, ...] = field(default=(), metadata=SPARSE)
     memory: tuple[SlotMemory, ...] = field(default=(), metadata=SPARSE)
+    lost: LostAttempts | None = field(default=None, metadata=SPARSE)
 
     @property
     def settled(self) -> bool:

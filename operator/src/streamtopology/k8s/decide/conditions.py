@@ -45,6 +45,9 @@ MISSING_SECONDS = 300.0
 # Looks in a row that fail for want of an answer before that is said.
 API_FAILURES = 3
 
+# Lost attempts at a batch from which on that is said: one executor that dies loses one, another that dies with it two.
+LOST_ATTEMPTS = 3
+
 # Changes by admission that a message names.
 MOST_MUTATIONS = 3
 
@@ -314,6 +317,9 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
     if quarrel := writers_quarrel(seen):
         yield DegradedReason.REPLICAS_CONTESTED, quarrel
+    if stats is not None and stats.lost is not None and stats.lost.attempts >= LOST_ATTEMPTS:
+        again = f"batch {stats.lost.batch} was lost {stats.lost.attempts} times and is tried again"
+        yield DegradedReason.BATCH_LOST, f"{again}; the last time because {stats.lost.why}"
     yield from _crowded_executors(seen)
     yield from _resize_troubles(seen, topology)
     for name, why in _classes_not_created(seen):

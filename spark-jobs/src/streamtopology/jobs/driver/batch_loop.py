@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from streamtopology.contract.stats import LostAttempts
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.assignment import deal
@@ -67,9 +68,9 @@ class BatchLoop:
 
     `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of
     `costPerTuple`. `notify` gets a sentence for each retry. `begins` gets the number of each batch, and about how many
-    rows it reads, None if that is unknown. `settled` gets the placement of each committed batch: executors of other slots
-    are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds. `trace` gets the spans of each
-    committed batch; None: nobody wants them.
+    rows it reads, None if that is unknown; `loses` gets its lost attempts. `settled` gets the placement of each committed
+    batch: executors of other slots are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds.
+    `trace` gets the spans of each committed batch; None: nobody wants them.
     """
 
     runner: AttemptRunner
@@ -83,6 +84,7 @@ class BatchLoop:
     iterations_per_second: float = 0.0
     notify: Callable[[str], None] = print
     begins: Callable[[int, int | None], None] = lambda number, rows: None
+    loses: Callable[[LostAttempts], None] = lambda lost: None
     settled: Callable[[Placement], None] = lambda placement: None
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
@@ -222,12 +224,14 @@ class BatchLoop:
             try:
                 results = self._run(batch, attempt, executors)
             except AttemptLost as loss:
-                reason = str(loss)
+                reason, losses = str(loss), number - batch.first_attempt + 1
                 batch.timeline.lose(number, loss)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
-                if number > batch.first_attempt and (cause := self.early_word.after_losses()):
+                cause = self.early_word.after_losses() if losses > 1 else ""
+                if cause:
                     self.notify(cause)
-                self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
+                self.loses(LostAttempts(batch.number, losses, "; ".join(filter(None, (reason, cause)))))
+                self.pause(RETRY_PAUSES[min(losses, len(RETRY_PAUSES)) - 1])
             except PrecopyUnusable as failure:
                 reason = f"{failure}; the state moves with the batches"
                 batch.timeline.lose(number, failure)
