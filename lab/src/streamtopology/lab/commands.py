@@ -351,7 +351,7 @@ def bench() -> None:
 
 
 def _command(name: str, benchmark: Benchmark) -> click.Command:
-    def run(json_file: Path | None, **options: int | str) -> int:
+    def run(json_file: Path | None, **options: int | str | tuple[int, ...]) -> int:
         from streamtopology.lab.bench.runner import run_bench
 
         return run_bench(name, json_file, options)
@@ -363,6 +363,7 @@ def _command(name: str, benchmark: Benchmark) -> click.Command:
             [f"--{option}"],
             type=str if isinstance(default, str) else POSITIVE,
             default=default,
+            multiple=isinstance(default, tuple),
             show_default=True,
             help=OPTIONS[option],
         )

@@ -11,7 +11,7 @@ class Benchmark:
     """A benchmark: its summary, and the options of its command, which its module's `run` takes, with their defaults."""
 
     summary: str
-    options: Mapping[str, int | bool | str]
+    options: Mapping[str, int | bool | str | tuple[int, ...]]
     # The extra of streamtopology-lab that it needs.
     extra: str | None = None
 
@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, str] = {
     "operator": "An operator decides, on the kubeconfig's API server, and is killed, too.",
     "keys": "Keys with state.",
     "batches": "Number of batches.",
+    "executors": "Number of executors; may be repeated.",
     "minutes": "Begin no batch later than this many minutes after the start.",
     "topologies": "Number of topologies.",
     "shards": "Operators that share the topologies; one of them is measured, among the topologies of all.",
@@ -77,6 +78,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "soak": Benchmark(
         "Many small batches in one process, with changes and losses: memory, checkpoint files and p99 do not grow.",
         {"batches": 100_000, "minutes": 600},
+    ),
+    "scale": Benchmark(
+        "CPU and bytes of the driver's parts as scripted executors grow in number, without Spark.",
+        {"executors": (4, 16, 64, 256), "batches": 72},
     ),
     "recovery": Benchmark(
         "kill -9 of an executor, and of the driver: seconds to the next commit.", {"runs": 3, "keys": 2_000_000}

@@ -13,7 +13,7 @@ from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.bench.catalog import BENCHMARKS
 
 
-def run_bench(name: str, json_file: Path | None, options: Mapping[str, int | bool | str]) -> int:
+def run_bench(name: str, json_file: Path | None, options: Mapping[str, int | bool | str | tuple[int, ...]]) -> int:
     """Run a benchmark; returns the exit code: 1 when it counts its rows and some were lost or counted twice.
 
     WrongUse: a package is missing, or the surroundings are not those that the benchmark needs.
