@@ -68,6 +68,15 @@ def test_the_lightest_keys_beyond_the_most_go_to_their_buckets_and_no_row_is_los
     assert sorted(kept) == sorted(np.concatenate([one.heavy_rows for one in given]))[-40:]
 
 
+def test_a_sum_gives_each_instance_its_own_keys_back_those_without_any_included():
+    first, second, *others = batches(1)[0]
+    given = [first, second.without_keys(), *others, replace(others[-1].without_keys(), instance=9)]
+    for one, summed in zip(given, LoadSum.of(given).reports(), strict=True):
+        assert (summed.instance, summed.slot, summed.rows) == (one.instance, one.slot, one.rows)
+        for name in ("heavy_hashes", "heavy_rows", "heavy_bytes", "heavy_seconds"):
+            assert np.array_equal(getattr(summed, name), getattr(one, name)), name
+
+
 def test_pairs_of_keys_are_summed_and_bounded():
     pairs = KeyPairs(np.arange(5, dtype=np.uint64), np.arange(5, dtype=np.uint64), np.array([5, 1, 4, 2, 3]), 20)
     first = replace(batches(1)[0][0], key_pairs={"next": pairs})

@@ -190,12 +190,12 @@ def _pairs(number: int, parts: Sequence[KeyPairs]) -> Columns:
 
 def _divided(columns: Columns, names: Sequence[str], counts: npt.NDArray[Any]) -> list[Columns]:
     """These columns, cut into parts of `counts`. ValueError: they are of other lengths."""
-    ends = np.cumsum(counts)
+    ends = np.cumsum(counts).tolist()
     for name in names:
         if counts.min(initial=0) < 0 or len(columns[name]) != int(counts.sum()):
             raise ValueError(f"column {name!r} has {len(columns[name])} values, not {int(counts.sum())}")
-    split = {name: np.split(columns[name], ends[:-1]) for name in names}
-    return [{name: split[name][part] for name in names} for part in range(len(counts))]
+    # np.split takes ten times as long for parts as small as these.
+    return [{name: columns[name][start:end] for name in names} for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _dense(used: Columns, n_buckets: int) -> npt.NDArray[np.int64]:
