@@ -18,9 +18,13 @@ Result = TypeVar("Result")
 
 
 class PartTimes:
-    """CPU seconds of one thread by part. What a part calls of another part counts for that one alone."""
+    """CPU seconds of one thread by part. What a part calls of another part counts for that one alone.
 
-    def __init__(self) -> None:
+    `clock`: the thread's seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._inner: list[float] = []
 
@@ -45,11 +49,11 @@ class PartTimes:
         @wraps(call)
         def measured(*args: P.args, **kwargs: P.kwargs) -> Result:
             self._inner.append(0.0)
-            began = time.thread_time()
+            began = self._clock()
             try:
                 return call(*args, **kwargs)
             finally:
-                seconds = time.thread_time() - began
+                seconds = self._clock() - began
                 self._seconds[part] += seconds - self._inner.pop()
                 if self._inner:
                     self._inner[-1] += seconds

@@ -67,7 +67,8 @@ MEASURED = 16
 # CPU of each part of the driver, from the second largest number of executors to the largest one.
 LARGEST_EXPONENT = 1.1
 
-EXECUTORS, REST, WHOLE = "executors", "rest of the batch loop", "whole batch"
+WHOLE, UNJUDGED = "whole batch", "whole batch, not judged"
+EXECUTORS, JUDGE, REST = "executors", "judge and bound", "rest of the batch loop"
 STATS, SPARK = "/stats as observed", "stages pickled for Spark"
 # Not of the batch: executors are elsewhere, controllers ask another thread, and Spark's runner takes the place of ours.
 BESIDE = (EXECUTORS, STATS, SPARK)
@@ -85,7 +86,7 @@ PARTS: Mapping[str, Sequence[Call]] = {
     "publish": [(Publisher, "publish")],
     "sums of loads": [(CommittedBatch, "observed"), (Controller, "observe")],
     "capacities": [(Controller, "model")],
-    "judge and bound": [(Controller, "step"), (Controller, "binding")],
+    JUDGE: [(Controller, "step"), (Controller, "binding")],
     "history, metrics, log": [(rerouting, "batch_outcome"), (History, "batch_begins"), (History, "batch_done")],
 }
 
@@ -200,8 +201,9 @@ class _Driver:
         answer = self._times.timed(STATS, self._stats)()
         self._number += 1
         seconds = self._times.take()
-        whole = sum(of_part for part, of_part in seconds.items() if part not in BESIDE)
-        parts = {WHOLE: 1e3 * whole, **{part: 1e3 * seconds.get(part, 0.0) for part in SHOWN}}
+        parts = {part: 1e3 * seconds.get(part, 0.0) for part in SHOWN}
+        whole = sum(ms for part, ms in parts.items() if part not in BESIDE)
+        parts = {WHOLE: whole, UNJUDGED: whole - parts[JUDGE], **parts}
         sizes = {
             "orders sent": workers.sent_bytes - sent,
             "tasks sent by Spark": for_spark,
