@@ -23,7 +23,7 @@ def test_every_part_is_of_each_number_of_executors_and_is_judged_by_its_growth(r
     for part in (scale.WHOLE, scale.UNJUDGED, *scale.SHOWN):
         few, many = (lines[part, f"{count} executors", "ms"] for count in (2, 4))
         assert few["runs"] == many["runs"] == BATCHES // 2
-        assert 0 < few["median"]
+        assert few["median"] > 0
         exponent = scale.growth((2, few["median"]), (4, many["median"]))
         bar = "met" if exponent <= scale.LARGEST_EXPONENT else "missed"
         assert lines[part, "growth exponent", bar]["median"] == pytest.approx(exponent)

@@ -1,4 +1,4 @@
-"""CPU time of the parts of a program, by calls that are replaced while it is measured: a profiler would slow small ones most."""
+"""CPU time of the parts of a program, by calls that are replaced while it is measured: profilers slow small calls most."""
 
 from __future__ import annotations
 

@@ -120,7 +120,9 @@ def run(executors: tuple[int, ...] = (4, 16, 64, 256), batches: int = 72) -> dic
     return {"name": "scale", "machine": described, "results": results, "check": {"rows counted wrong": wrong}}
 
 
-def _lines(taken: Sequence[Measured], of: Callable[[Measured], Series], unit: str, bar: float | None) -> Iterator[dict[str, Any]]:
+def _lines(
+    taken: Sequence[Measured], of: Callable[[Measured], Series], unit: str, bar: float | None
+) -> Iterator[dict[str, Any]]:
     for name in of(taken[0]):
         yield from (figure(name, f"{one.executors} executors", unit, of(one)[name]) for one in taken)
         if len(taken) > 1:

@@ -63,7 +63,9 @@ class ScriptedWorkers:
             assert route.table is not None, "mixed routes by a table"
             keys = np.arange(3 * KEYS * len(route.instances))
             owners = route.table.lookup(_columns(keys).hashes)
-            self._loads[operator] = [_load(operator, i, keys[owners == i][:KEYS], len(self._executors)) for i in route.instances]
+            self._loads[operator] = [
+                _load(operator, i, keys[owners == i][:KEYS], len(self._executors)) for i in route.instances
+            ]
 
     # --- as the runner sees them ---
 
