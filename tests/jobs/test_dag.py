@@ -153,6 +153,13 @@ def test_instances_stay_home_and_orphans_are_dealt_evenly(slots: int, instances:
     assert max(dealt) - min(dealt) <= 1
 
 
+def test_an_executor_whose_slot_is_gone_runs_only_what_it_hands_over() -> None:
+    before = Placement.first(("a", "b", "c"), 3)
+    now = before.rescaled(("a", "c"), 3)
+    assert place_instances((0, 1, 2), now) == tuple({0: 0, 2: 2}[slot] for slot in now.slot_by_instance)
+    assert place_instances((1, 2), now, before) == (1, 1, 1), "without the executor of a, that of c has all instances"
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 1000), st.sampled_from([0, 5, 500, 40_000]), st.booleans())
 def test_measured_keys_are_counted_exactly(seed: int, n: int, timed: bool) -> None:

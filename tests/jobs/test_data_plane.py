@@ -353,16 +353,21 @@ def test_a_warm_up_leaves_nothing_behind(folder: Path) -> None:
     st.lists(st.integers(1, 5000), max_size=8),
     st.lists(st.integers(0, 5), min_size=4, max_size=4),
     st.sets(st.integers(0, 3), min_size=1),
+    st.sets(st.integers(0, 3)),
 )
 @settings(max_examples=30)
-def test_every_row_is_dealt_to_one_place_that_is_there(sizes: list[int], weights: list[int], homes: set[int]) -> None:
+def test_every_row_is_dealt_to_one_place_that_is_there(
+    sizes: list[int], weights: list[int], homes: set[int], gone: set[int]
+) -> None:
     descriptors = [Descriptor("s", "parquet", "f", part, 0, rows, rows) for part, rows in enumerate(sizes)]
     shares = [weight / sum(weights) for weight in weights] if sum(weights) else []
-    dealt = deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), range(4))
+    present = tuple(slot for slot in range(4) if slot not in gone or homes <= gone)
+    dealt = deal([descriptor.to_json() for descriptor in descriptors], shares, sorted(homes), present)
     assert len(dealt) == len(homes)
+    assert not any(dealt[place] for place, home in enumerate(sorted(homes)) if home not in present)
     pieces = [Descriptor.from_json(text) for part in dealt for text in part]
     read = Counter((piece.part, row) for piece in pieces for row in range(piece.start, piece.end))
     assert read == Counter((d.part, row) for d in descriptors for row in range(d.end))
-    if shares and sum(shares[home] for home in homes) > 0:
+    if shares and sum(shares[home] for home in homes & set(present)) > 0:
         idle = [place for place, home in enumerate(sorted(homes)) if shares[home] == 0]
         assert not any(dealt[place] for place in idle)

@@ -441,7 +441,8 @@ class BatchLoop:
     ) -> Attempt:
         """Return an attempt under `plan` on `executors`, numbered 0, after the newest commit."""
         placement = plan.placement
-        slots = tuple(placement.slots.index(executor.slot) for executor in executors)
+        numbers = {name: number for number, name in enumerate(placement.slots)}
+        slots = tuple(numbers[executor.slot] for executor in executors)
         last = self.progress.commit
         return Attempt(
             run=self.run,

@@ -114,7 +114,8 @@ def place_instances(slots: Sequence[int], now: Placement, before: Placement | No
     hand its state over.
     """
     partition_by_slot = {slot: partition for partition, slot in enumerate(slots)}
-    substitutes = itertools.cycle([partition for partition, slot in enumerate(slots) if slot in now.present])
+    present = frozenset(now.present)
+    substitutes = itertools.cycle([partition for partition, slot in enumerate(slots) if slot in present])
 
     def partition_of(instance: int) -> int:
         slot = now.slot_of(instance)

@@ -314,9 +314,9 @@ class InProcessRouter:
 
     def _show_slots(self) -> None:
         placement = self._active.placement
-        cpu = self._cpu_of(placement.slots)
+        cpu, present = self._cpu_of(placement.slots), frozenset(placement.present)
         self._history.slots_are(
-            Slot(number, name, class_of(name), cpu[number], number in placement.present)
+            Slot(number, name, class_of(name), cpu[number], number in present)
             for number, name in enumerate(placement.slots)
         )
 

@@ -35,9 +35,10 @@ def deal(
 
     `slots[place]` is the slot at a place; one that is not `present` only hands its state over, and reads nothing.
     """
-    wanted = [(shares[slot] if shares else 1.0) if slot in present else 0.0 for slot in slots]
+    there = frozenset(present)
+    wanted = [(shares[slot] if shares else 1.0) if slot in there else 0.0 for slot in slots]
     if sum(wanted) <= 0:
-        wanted = [float(slot in present) for slot in slots]
+        wanted = [float(slot in there) for slot in slots]
     dealt = assign([Descriptor.from_json(text) for text in descriptors], wanted)
     return tuple(tuple(descriptor.to_json() for descriptor in part) for part in dealt)
 
