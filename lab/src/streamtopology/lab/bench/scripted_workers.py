@@ -5,6 +5,7 @@ The driver cannot tell them from executors that work. So its own cost can be mea
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +115,8 @@ class ScriptedWorkers:
         for name, envelope in zip(names, envelopes, strict=True):
             blobs = [blob.to_pybytes() for blob in envelope.seal(attempt.blobs)]
             self.report_bytes += sum(map(len, blobs))
-            self.desk.heard(name, messages.DONE, [messages.numbered(order.number), *blobs])
+            frames = [messages.numbered(order.number), messages.timed(math.nan), *blobs]  # nothing known of links
+            self.desk.heard(name, messages.DONE, frames)
 
     def _add(self, envelopes: Sequence[Envelope], partition: int, report: InstanceResult | SourceResult) -> None:
         envelopes[partition].add_bytes(EnvelopeKind.REPORT, "", 0, partition, encode(report))
