@@ -54,6 +54,7 @@ class ScriptedWorkers:
         self._random = np.random.default_rng(1)
         self._loads: dict[str, list[LoadReport]] = {}
         self._waiting: list[str] = []
+        self._answered_at = 0.0
         rows = np.arange(KEYS)
         self._delta = pa.record_batch({"k": rows, "count": rows, "__deleted": np.zeros(KEYS, np.bool_)})
         self._output = pa.record_batch({"k": rows, "n": rows, "total": rows})
@@ -106,6 +107,7 @@ class ScriptedWorkers:
     def answer(self, pickled: bytes, names: Sequence[str]) -> None:
         """Do all the work of an order: `names` are those of the workers by partition."""
         order: Order = pickle.loads(pickled)
+        self._answered_at = time.monotonic()
         attempt = self.attempt = order.attempt
         envelopes = [Envelope() for _ in names]
         for partition in attempt.reading_partitions:
@@ -126,7 +128,7 @@ class ScriptedWorkers:
         event_time = float(attempt.number)
         report = SourceReport(attempt.slot_by_partition[partition], ROWS, 0.05, 0.06, {"rows": event_time})
         times = {"rows": {"": event_time}}
-        return SourceResult(report, _span(partition), event_times=times, read_bytes={"rows": [65536, 65536]})
+        return SourceResult(report, self._span(partition), event_times=times, read_bytes={"rows": [65536, 65536]})
 
     def _instances(self, attempt: Attempt) -> list[InstanceResult]:
         compacted = self._compacted(attempt)
@@ -144,7 +146,11 @@ class ScriptedWorkers:
         delta = self._checkpoint.write_delta(*name, self._delta)
         outputs = {} if load.onward else {"sums": [self._checkpoint.stage_output(*name, [self._output])]}
         rows_out = dict.fromkeys(outputs, KEYS)
-        return InstanceResult(report, delta, outputs, None, _span(partition), rows_out=rows_out, compacted=compacted)
+        return InstanceResult(report, delta, outputs, None, self._span(partition), rows_out=rows_out, compacted=compacted)
+
+    def _span(self, partition: int) -> Span:
+        """A task of no time by the clock of its own host; all of an attempt at once, or the last ones would seem slow."""
+        return Span(f"host-{partition}", self._answered_at, self._answered_at)
 
     def _compacted(self, attempt: Attempt) -> Mapping[tuple[str, int], Compacted]:
         """All snapshots that the driver asks for, at once; nobody reads what is in them."""
@@ -172,9 +178,3 @@ def _load(operator: str, instance: int, keys: np.ndarray, executors: int) -> Loa
 
 def _columns(keys: np.ndarray) -> KeyColumns:
     return KeyColumns.of_values(pa.schema([("k", pa.int64())]), keys, None)
-
-
-def _span(partition: int) -> Span:
-    """A task of no time by the clock of its own host."""
-    now = time.monotonic()
-    return Span(f"host-{partition}", now, now)
