@@ -50,7 +50,7 @@ from streamtopology.jobs.view.prometheus import Metrics
 from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage
 from streamtopology.lab.bench.cluster import announce
 from streamtopology.lab.bench.figures import figure, machine, met
-from streamtopology.lab.bench.part_times import Call, PartTimes
+from streamtopology.lab.bench.part_times import GARBAGE, Call, PartTimes
 from streamtopology.lab.bench.scripted_workers import KEYS, ROWS, ScriptedWorkers
 from streamtopology.lab.bench.soak import resident_bytes
 from streamtopology.routing.control.controller import Controller
@@ -62,8 +62,9 @@ from streamtopology.topology import parse
 DEPTH = 2  # levels of operators
 FILES = 4  # for each executor in a batch
 ENTRIES = 3_000  # of a routing table, as many as `maxTableEntries` allows by default
-# The last batches, at most half of all: the controller's window is full by then, and so are chains of deltas.
-MEASURED = 16
+# The last batches, at most half of all: the controller's window is full by then, and so are chains of deltas. Not every batch
+# sums up loads or collects garbage, so a value is the mean of a group of them.
+MEASURED, GROUPS = 32, 4
 # CPU of each part of the driver, from the second largest number of executors to the largest one.
 LARGEST_EXPONENT = 1.1
 
@@ -90,14 +91,14 @@ PARTS: Mapping[str, Sequence[Call]] = {
     "history, metrics, log": [(rerouting, "batch_outcome"), (History, "batch_begins"), (History, "batch_done")],
 }
 
-SHOWN = (*(part for part in PARTS if part != EXECUTORS), REST, SPARK, STATS)
+SHOWN = (*(part for part in PARTS if part != EXECUTORS), REST, GARBAGE, SPARK, STATS)
 
 Series = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The last batches with so many `executors`: `parts` in ms of CPU, `sizes` in kB, a value a batch or one in all.
+    """The last batches with so many `executors`: `parts` in ms of CPU, `sizes` in kB: means of groups of them.
 
     `rows`: in the history of the run; `expected`: what executors reported. `reroutings`: none, as loads are even.
     """
@@ -127,8 +128,9 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     for name in of(taken[0]):
         yield from (figure(name, f"{one.executors} executors", unit, of(one)[name]) for one in taken)
-        if len(taken) > 1:
-            exponent = growth(*((one.executors, statistics.median(of(one)[name])) for one in taken[-2:]))
+        costs = [(one.executors, statistics.median(of(one)[name])) for one in taken[-2:]]
+        if len(costs) == 2 and costs[0][1] > 0 < costs[1][1]:  # few executors may leave no garbage
+            exponent = growth(*costs)
             yield figure(name, "growth exponent", "" if bar is None else met(exponent <= bar), [exponent])
 
 
@@ -154,7 +156,9 @@ def measure(executors: int, batches: int) -> Measured:
 
 def _by_name(batches: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
     every = list(batches)
-    return {name: [batch[name] for batch in every] for name in every[0]}
+    size = math.ceil(len(every) / GROUPS)
+    groups = [every[start : start + size] for start in range(0, len(every), size)]
+    return {name: [statistics.fmean(batch[name] for batch in group) for group in groups] for name in every[0]}
 
 
 class _Driver:
