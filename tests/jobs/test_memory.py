@@ -43,6 +43,21 @@ give_back_idle_memory()
 print(before - resident())
 """
 
+COLLECTS = """
+import gc
+from streamtopology.jobs.malloc import NEW_OBJECTS, collect_garbage_seldom
+collect_garbage_seldom()
+gc.collect()
+begun = []
+gc.callbacks.append(lambda phase, info: begun.append(phase))
+kept = [[] for _ in range(NEW_OBJECTS - 1000)]
+few = len(begun)
+for _ in range(2 * NEW_OBJECTS):
+    cycle = []
+    cycle.append(cycle)
+print(few, len(begun) > 0)
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults of glibc's memory")
 def test_freed_memory_is_reused_without_page_faults() -> None:
@@ -64,3 +79,8 @@ def test_arrow_shares_the_heap_of_a_command() -> None:
     assert subprocess.run(shown, check=True, capture_output=True, text=True).stdout == "system\n"
     imported = "import sys, streamtopology.jobs.cli.main; assert 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", imported], check=True)
+
+
+def test_garbage_is_looked_for_seldom_and_found() -> None:
+    shown = subprocess.run([sys.executable, "-c", COLLECTS], check=True, capture_output=True, text=True).stdout
+    assert shown == "0 True\n"

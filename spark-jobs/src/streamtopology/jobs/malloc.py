@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 
 # As much may lie idle between two plans; a locality plan of 150,000 pairs takes about 40 MiB.
 KEPT_BYTES = 64 << 20
+
+# Python's own is 700: a batch of 256 executors makes as many objects a hundred times.
+NEW_OBJECTS = 20_000
 
 _LARGEST_FROM_HEAP = 32 << 20  # what glibc's own dynamic threshold grows to at most
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
@@ -29,6 +33,14 @@ def keep_freed_memory() -> None:
     locality plan, a fifth slower.
     """
     _set({_M_MMAP_THRESHOLD: _LARGEST_FROM_HEAP, _M_TRIM_THRESHOLD: KEPT_BYTES})
+
+
+def collect_garbage_seldom() -> None:
+    """Have Python look for cycles after so many as `NEW_OBJECTS` more objects were made than freed.
+
+    It looks through all objects now and then, and the history of a run has hundreds of thousands of them.
+    """
+    gc.set_threshold(NEW_OBJECTS)
 
 
 def give_back_idle_memory() -> None:

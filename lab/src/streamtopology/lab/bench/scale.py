@@ -33,7 +33,7 @@ from streamtopology.jobs.driver.host_clocks import HostClocks
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Poll, Watermarks
-from streamtopology.jobs.malloc import keep_freed_memory
+from streamtopology.jobs.malloc import collect_garbage_seldom, keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.plan.attempt import Attempt
@@ -114,6 +114,7 @@ class Measured:
 def run(executors: tuple[int, ...] = (4, 16, 64, 256), batches: int = 72) -> dict[str, Any]:
     """`batches` batches with each number of executors; of the last ones the CPU of each part, and how it grows."""
     keep_freed_memory()  # as `streamtopology run` does
+    collect_garbage_seldom()
     taken = [measure(count, batches) for count in sorted(set(executors))]
     results = [*_lines(taken, lambda one: one.parts, "ms", LARGEST_EXPONENT), *_lines(taken, lambda one: one.sizes, "kB", None)]
     missed = [line["case"] for line in results if line["unit"] == met(False)]

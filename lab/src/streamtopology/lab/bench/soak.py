@@ -33,7 +33,7 @@ from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import Poll, Watermarks
-from streamtopology.jobs.malloc import keep_freed_memory
+from streamtopology.jobs.malloc import collect_garbage_seldom, keep_freed_memory
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.plan.as_of import node_state
 from streamtopology.jobs.plan.execution_plan import ExecutionPlan
@@ -74,6 +74,7 @@ LARGEST_GROWTH = {"resident memory": 1.05, "checkpoint files": 1.05, "p99 of a b
 def run(batches: int = 100_000, minutes: int = 600) -> dict[str, Any]:
     """`batches` batches of `ROWS` rows, or as many as `minutes` allow; the bars are about 20,000 and more."""
     keep_freed_memory()  # as `streamtopology run` does
+    collect_garbage_seldom()
     folder = fresh_folder("soak")
     figures = _Soak(folder, batches).run(60.0 * minutes)
     missed = [name for name, most in LARGEST_GROWTH.items() if not figures.growth[name] <= most]

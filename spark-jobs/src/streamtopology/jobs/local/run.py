@@ -27,7 +27,7 @@ from streamtopology.jobs.local.interrupts import Interrupts
 from streamtopology.jobs.local.manifest_watch import Version, version_of, watching
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.local.user_browser import opened
-from streamtopology.jobs.malloc import keep_freed_memory
+from streamtopology.jobs.malloc import collect_garbage_seldom, keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import build_stats
 from streamtopology.jobs.own_command import on_manifest
@@ -230,6 +230,7 @@ class Session:
 
     def __enter__(self) -> Session:
         keep_freed_memory()  # plans are made in this process
+        collect_garbage_seldom()
         with ExitStack() as undo:
             undo.push(self._screen)
             self._history = history = new_history(self._topology)

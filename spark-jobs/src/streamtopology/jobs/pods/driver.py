@@ -28,6 +28,7 @@ from streamtopology.contract.routing_configmap import RoutingMapError
 from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.jobs.log_tags import tag_all
+from streamtopology.jobs.malloc import collect_garbage_seldom
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.jobs.pods.cluster import KubernetesCluster, Stopped
@@ -62,6 +63,7 @@ def run_driver(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM; return 0. Raises ManifestError, WrongUse, TopologyFailed, written to the termination log, too."""
     with _written_on_termination(TERMINATION_LOG):
         tag_all(as_json=logs_json(environ))
+        collect_garbage_seldom()
         environment = DriverEnvironment.read(environ)
         try:
             load_incluster_config()

@@ -316,8 +316,7 @@ class InProcessRouter:
         placement = self._active.placement
         cpu, present = self._cpu_of(placement.slots), frozenset(placement.present)
         self._history.slots_are(
-            Slot(number, name, class_of(name), cpu[number], number in present)
-            for number, name in enumerate(placement.slots)
+            Slot(number, name, class_of(name), cpu[number], number in present) for number, name in enumerate(placement.slots)
         )
 
     def _note_rows(self, done: CommittedAttempt) -> None:

@@ -20,7 +20,7 @@ from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
 from streamtopology.jobs.local.run import Serving
 from streamtopology.jobs.local.start_steps import StartSteps
-from streamtopology.jobs.malloc import keep_freed_memory
+from streamtopology.jobs.malloc import collect_garbage_seldom, keep_freed_memory
 from streamtopology.jobs.runtime.topology_run import new_history
 from streamtopology.jobs.scripts.as_command import run_as_command
 from streamtopology.jobs.scripts.as_manifest import ScriptManifests
@@ -95,6 +95,7 @@ def _started_by(launch: Launch, shape: Topology) -> Iterator[Callable[[Mapping[s
     slots = executor_slots(shape)
     _let_executors_import(launch.script.resolve().parent)
     keep_freed_memory()
+    collect_garbage_seldom()
     with _terminated_by_exit(), ExitStack() as undo:
 
         def start(asked: Mapping[str, str]) -> EmbeddedCluster:
