@@ -264,7 +264,8 @@ def arena_nexmark(
 ) -> int:
     """Run Nexmark's queries by each engine in turns, on the same events.
 
-    Each has two workers of one core. The exit code is 1 when a result of StreamTopology is missing or wrong.
+    Each has two workers of one core, unless they are to be unequal. The exit
+    code is 1 when a result of StreamTopology is missing or wrong.
     """
     from streamtopology.lab.arena.nexmark import ENGINES_OF_NEXMARK, EQUAL, UNEQUAL, Nexmark
     from streamtopology.lab.arena.run import run_nexmark

@@ -24,11 +24,12 @@ from streamtopology.contract.formatting import percent
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import CROWDED
+from streamtopology.contract.stats import CROWDED, ROOMY
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
 from streamtopology.k8s.decide.asked_replicas import writers_quarrel
 from streamtopology.k8s.decide.completion import Completion, completed_now, read_completion, still_completed
+from streamtopology.k8s.decide.fields import items_at
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.resizing import why_not_resized
@@ -79,7 +80,7 @@ ALARMING = frozenset(
 )
 
 # Reasons of Balanced=False by which the controller decides to leave the routing as it is.
-LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN})
+LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN, BalancedReason.NO_ROOM})
 
 
 @dataclass(frozen=True)
@@ -340,13 +341,18 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
 
 
 def _crowded_executors(seen: Observation) -> Iterator[tuple[str, str]]:
-    """The executor whose state leaves the least room in its memory, where that is little."""
-    stats = seen.stats
-    crowded = sorted((one for one in stats.memory if one.share > CROWDED), key=lambda one: -one.share) if stats else []
-    if stats is not None and crowded:
+    """The executor whose state leaves the least room in its memory, where that is little, in figures that rarely change."""
+    said = any(one.get("reason") == DegradedReason.MEMORY_CROWDED for one in items_at(seen.status, "conditions"))
+    known = seen.stats.memory if seen.stats is not None else ()
+    crowded = [one for one in known if one.share > (ROOMY if said else CROWDED)]
+    if seen.stats is not None and crowded:
+        fullest = max(crowded, key=lambda one: one.share)
         more = f" (and {len(crowded) - 1} more)" if len(crowded) > 1 else ""
+        share = percent(min(int(10 * fullest.share), 10) / 10)
+        room = f"takes {share} or more of what its memory has room for beside all else{more}"
+        name = seen.stats.slots[fullest.slot].executor
         remedy = "give its class more memory, or add executors"
-        yield DegradedReason.MEMORY_CROWDED, f"{crowded[0].text(stats.slots[crowded[0].slot].executor)}{more}: {remedy}"
+        yield DegradedReason.MEMORY_CROWDED, f"the state of executor {name} {room}: {remedy}"
 
 
 def _evicted(seen: Observation, component: str = "") -> list[str]:

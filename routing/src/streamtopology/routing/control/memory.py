@@ -1,4 +1,7 @@
-"""The memory that a plan needs: state moves to executors that must have room for it. Pure."""
+"""The memory that a plan needs: state moves to executors that must have room for it. Pure.
+
+Only what a slot gets more than it gives counts. Both may be there for some batches, which the bar of `CROWDED` leaves room for.
+"""
 
 from __future__ import annotations
 
