@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.columnar.layouts import is_number
 from streamtopology.jobs.operators import distinct
 from streamtopology.jobs.operators.columns import NUMBERS
 from streamtopology.jobs.operators.extremes import is_ordered, places_in_order
@@ -82,7 +83,7 @@ class Moments(Accumulator):
 
     @staticmethod
     def takes(kind: pa.DataType) -> bool:
-        return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        return is_number(kind)
 
     def fields_for(self, prefix: str) -> tuple[Field, ...]:
         self._mean, self._squares = f"{prefix}_mean", f"{prefix}_squares"
