@@ -115,7 +115,7 @@ def ready(seen: Observation, topology: Topology) -> Condition:
     return _runs(seen, topology)
 
 
-def reconfiguring(seen: Observation, under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
+def reconfiguring(under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
     """Reconfiguring: True with the kind and the sentence of the change that is under way."""
     if paused:
         return Condition(
