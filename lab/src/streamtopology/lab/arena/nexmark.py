@@ -26,9 +26,11 @@ EQUAL = (1.0, 1.0)
 # Four of half a core, of which the last has 30 % of that.
 UNEQUAL = (0.5, 0.5, 0.5, 0.15)
 FILES = 10
-EXAMPLES = Path("examples/nexmark/queries.py")
-OURS, FLINK = "streamtopology", "flink"
-ENGINES_OF_NEXMARK = (OURS, FLINK)
+EXAMPLES, JOB = Path("examples/nexmark/queries.py"), Path("examples/nexmark/job.py")
+OURS, FLINK, SPARK = "streamtopology", "flink", "spark"
+ENGINES_OF_NEXMARK = (OURS, FLINK, SPARK)
+# Those of our PySpark job: what else there is Spark's streams cannot say.
+OF_SPARK = ("q1", "q2", "q3", "q11", "q12", "q17", "q18", "q20", "q22")
 
 # What is counted of a result where that is not its rows: of DuckDB's, and of the rows that an engine has.
 _EXPECTED = {"q12": "sum(bid_count)", "q19": "sum(len(prices))"}
@@ -80,6 +82,8 @@ def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str]
     rows: list[dict[str, Any]] = []
     for query in asked.queries:
         for engine in asked.engines:
+            if engine == SPARK and query not in OF_SPARK:
+                continue
             row = arena.row(_measurement(asked, engine, query, data, place))
             unchecked = (engine, query) in _UNCHECKED or (asked.datagen and engine == FLINK)
             held_against = None if unchecked else expected[query]
@@ -94,6 +98,9 @@ def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Pla
         of_ours = {"queries": str(EXAMPLES.absolute()), "data": str((data / "files").absolute())}
         count = _OF_OURS.get(query, "count(*)")
         return Measurement(OURS, case, SCRIPTS / "streamtopology_nexmark.py", {**common, **of_ours, "count": count})
+    if engine == SPARK:
+        of_spark = {"job": str(JOB.absolute()), "data": str((data / "files").absolute())}
+        return Measurement(SPARK, case, SCRIPTS / "spark_nexmark.py", {**common, **of_spark})
     if asked.datagen:
         case = f"{asked.case}-datagen/{query}"
     queries = place.nexmark_checkout / "nexmark-flink/src/main/resources/queries"
