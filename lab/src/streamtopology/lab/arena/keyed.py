@@ -44,8 +44,8 @@ SKEWS = (0.0, 1.0, 1.2)
 
 # By engine its script, and what of the request is its own; `files`: which it reads.
 PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 4}),
-    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 4}),
+    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 16}),
+    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 16}),
     "flink": ("flink_keyed.py", {}),
     "spark": ("spark_keyed.py", {"by": "sql", "files_of_a_batch": 8}),
     "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1, "files": "small"}),

@@ -45,6 +45,8 @@ SHIFT = 0.2
 
 # Standard error of the median of normal values, times the root of their number, per third quartile of deviations from it.
 ERROR_PER_DEVIATION = 1.0895
+# The same per median deviation.
+USUAL_ERROR = 1.8582
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +90,22 @@ def estimate(batches: Sequence[Timings], declared_cpu: Sequence[float]) -> SlotM
     measured = ~np.isnan(typical) & (cells.sums(cells.table["rows"]) >= ENOUGH_ROWS)
     timed = cells.sums(cells.table["timed"]).max(axis=1, initial=0) > 0
     weights = cells.sums(cells.table["busy_seconds"]) * np.where(timed, TIMED_WEIGHT, 1.0)[:, None] * measured
-    known = np.flatnonzero(measured.sum(axis=1))
-    logs = np.log(np.where(measured, typical, 1.0))
-    speeds, bases = _speeds_and_bases(logs[known], weights[known], np.asarray(declared_cpu, np.float64))
-    own = measured & ~timed[:, None] & (cells.medians(cells.table["busy_seconds"]) >= SHORT_SECONDS)
-    rates = np.where(own[known], typical[known], bases[:, None] * speeds)
+    known, cpu = np.flatnonzero(measured.sum(axis=1)), np.asarray(declared_cpu, np.float64)
     names = [cells.stages[stage] for stage in known]
+    log_rates = [cells.log_rates_of(name) for name in names]
+    alike = [_alike(of_stage, cpu, where) for of_stage, where in zip(log_rates, measured[known], strict=True)]
+    logs = np.array(alike).reshape(len(known), len(cpu))
+    speeds, bases = _speeds_and_bases(np.nan_to_num(logs), weights[known], cpu)
+    own = measured & ~timed[:, None] & (cells.medians(cells.table["busy_seconds"]) >= SHORT_SECONDS)
+    rates = np.where(own[known], np.exp(logs), bases[:, None] * speeds)
     overheads = {name: cells.overheads_of(name) for name in names}
+    fixed = {name: _alike(of_stage, cpu, of_stage.counts > 0) for name, of_stage in overheads.items()}
     return SlotModel(
         speeds,
         dict(zip(names, bases.tolist(), strict=True)),
         dict(zip(names, rates, strict=True)),
-        {name: _fixed_seconds(of_stage, speeds) for name, of_stage in overheads.items()},
-        {name: _pooled_error(cells.log_rates_of(name)) for name in names},
+        {name: _fixed_seconds(of_stage, speeds) for name, of_stage in fixed.items()},
+        {name: _pooled_error(of_stage) for name, of_stage in zip(names, log_rates, strict=True)},
         {name: _pooled_error(of_stage) for name, of_stage in overheads.items()},
     )
 
@@ -252,6 +257,12 @@ class _Grouped:
         return found
 
     @property
+    def usual_error(self) -> float:
+        """Standard error of a median, by the usual deviation from it: even many bad values do not matter."""
+        counts = self.counts[self.counts > 0]
+        return USUAL_ERROR * float(np.median(np.abs(self.off)) / np.sqrt(np.median(counts))) if len(counts) else 0.0
+
+    @property
     def off(self) -> Floats:
         """How far each value is from its group's median."""
         return self._values - self.medians[self._groups]
@@ -271,6 +282,23 @@ def _speeds_and_bases(logs: Floats, weight: Floats, declared_cpu: Floats) -> tup
     return np.exp((seen - bases @ weight) / of_slots), np.exp(bases)
 
 
+def _alike(of_slots: _Grouped, cpu: Floats, known: npt.NDArray[np.bool_]) -> Floats:
+    """float64[slots]: the medians (NaN where they are not `known`), each drawn to that of the slots with as much CPU.
+
+    What is within two standard errors of theirs is noise, and they are alike; a value far beyond stays what it is (after James
+    and Stein). Where batches are shorter than a CPU limit's periods the noise is a factor of two.
+    """
+    found = np.where(known, of_slots.medians, np.nan)
+    for cores in np.unique(cpu):
+        here = known & (cpu == cores)
+        if np.count_nonzero(here) > 1:
+            middle = np.median(found[here])
+            off = found[here] - middle
+            noise = np.divide(2 * of_slots.usual_error, np.abs(off), out=np.ones(len(off)), where=off != 0)
+            found[here] = middle + off * np.maximum(1 - noise**2, 0.0)
+    return found
+
+
 def _pooled_error(of_slots: _Grouped) -> float:
     """Standard error of a slot's median, by the spread of the values of all slots about their own medians."""
     counts = of_slots.counts[of_slots.counts > 0]
@@ -282,7 +310,7 @@ def median_error(off: Floats, count: float) -> float:
     return ERROR_PER_DEVIATION * float(np.quantile(np.abs(off), 0.75)) / float(np.sqrt(count))
 
 
-def _fixed_seconds(overheads: _Grouped, speeds: Floats) -> Floats:
-    """Their median per slot; a slot without timings needs what the others do, at its own speed."""
-    fixed = np.maximum(overheads.medians, 0.0)
+def _fixed_seconds(overheads: Floats, speeds: Floats) -> Floats:
+    """Those per slot; a slot without timings needs what the others do, at its own speed."""
+    fixed = np.maximum(overheads, 0.0)
     return np.where(np.isnan(fixed), np.nanmedian(fixed * speeds) / speeds, fixed)

@@ -41,9 +41,8 @@ def counting(request: dict[str, Any], name: str, data: str, sink: Path | None) -
             {"name": f"worker-{number}", "replicas": 1, "cpu": cpu, "memory": "1Gi"}
             for number, cpu in enumerate(request["cpus"])
         ],
+        "trigger": {"realTime": True},
     }
-    if request.get("real_time"):
-        spec["trigger"] = {"realTime": True}
     if not request["rerouted"]:
         spec["rebalance"] = {"mode": "Off"}
     if sink is not None:
@@ -63,6 +62,7 @@ def main() -> None:
         settings = {
             "policy": measured.operators[0].grouping.policy,
             "files of a batch": request["files_of_a_batch"],
+            "trigger": "realTime",
             "memory of an executor": "1Gi",
         }
         print(json.dumps({"progress": "counts", "settings": settings, **names}), flush=True)

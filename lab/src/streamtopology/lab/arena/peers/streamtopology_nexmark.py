@@ -34,6 +34,7 @@ def manifest_of(request: dict[str, Any]) -> dict[str, Any]:
     manifest["spec"]["executors"] = [
         {"name": f"cpu-{number}", "replicas": 1, "cpu": cpu, "memory": "3Gi"} for number, cpu in enumerate(request["cpus"])
     ]
+    manifest["spec"]["trigger"] = {**manifest["spec"]["trigger"], "realTime": True}
     manifest["spec"]["sinks"][0]["options"] = {"path": str(Path(request["work"], "results"))}
     return manifest
 
@@ -62,7 +63,7 @@ def main() -> None:
             process(open_run(embedded, topology, Path.cwd(), history, options), history)
             return history
 
-        settings = {"executors": manifest["spec"]["executors"], "rebalance": "default", "files of a batch": 1}
+        settings = {"executors": manifest["spec"]["executors"], "trigger": manifest["spec"]["trigger"], "files of a batch": 1}
         print(json.dumps({"progress": "counts", "settings": settings}), flush=True)
         ran(checked, "checked")
         duckdb.execute(f"CREATE VIEW rows AS SELECT * FROM '{work}/results/**/*.parquet'")
