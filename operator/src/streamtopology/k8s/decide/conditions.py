@@ -116,7 +116,7 @@ def ready(seen: Observation, topology: Topology) -> Condition:
     return _runs(seen, topology)
 
 
-def reconfiguring(seen: Observation, under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
+def reconfiguring(under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
     """Reconfiguring: True with the kind and the sentence of the change that is under way."""
     if paused:
         return Condition(
@@ -247,47 +247,32 @@ def imbalance(seen: Observation) -> float | None:
 
 
 def balanced(seen: Observation, topology: Topology) -> Condition:
+    status, reason, message = _balance(seen, topology)
+    return Condition(ConditionType.BALANCED, status, reason, message)
+
+
+def _balance(seen: Observation, topology: Topology) -> tuple[Literal["True", "False", "Unknown"], BalancedReason, str]:
+    """Status, reason and sentence of Balanced."""
     judgement = seen.answer.judgement if seen.answer else None
     verdict = judgement.verdict if judgement is not None and isinstance(judgement.verdict, Hold) else None
     tolerance, now = topology.rebalance.tolerance, imbalance(seen)
     if now is None:
-        return Condition(ConditionType.BALANCED, "Unknown", BalancedReason.NOT_MEASURED, "no batch has been measured yet")
+        return "Unknown", BalancedReason.NOT_MEASURED, "no batch has been measured yet"
     if judgement is not None and judgement.kind == "recommend":
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.RECOMMENDED,
-            f"mode is Recommend; would re-route: {describe(judgement.reason)}",
-        )
+        return "False", BalancedReason.RECOMMENDED, f"mode is Recommend; would re-route: {describe(judgement.reason)}"
     figure, bound = f"imbalance {percent(now)}", f"the tolerance of {percent(tolerance)}"
     if now <= tolerance:
-        return Condition(ConditionType.BALANCED, "True", BalancedReason.WITHIN_TOLERANCE, f"{figure}, within {bound}")
+        return "True", BalancedReason.WITHIN_TOLERANCE, f"{figure}, within {bound}"
     if verdict is not None and verdict.reason is HoldReason.NOT_WORTH_COST:
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.NOT_WORTH_IT,
-            f"{figure}, and a better routing is {describe(verdict)}",
-        )
+        return "False", BalancedReason.NOT_WORTH_IT, f"{figure}, and a better routing is {describe(verdict)}"
     if verdict is not None and verdict.reason is HoldReason.NO_ROOM:
-        return Condition(ConditionType.BALANCED, "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}")
+        return "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}"
     if verdict is not None and verdict.reason is HoldReason.NO_BETTER_PLAN:
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.NO_BETTER_PLAN,
-            f"{figure}: {describe(verdict)}; status.boundBy has what bounds the batches",
-        )
+        text = f"{figure}: {describe(verdict)}; status.boundBy has what bounds the batches"
+        return "False", BalancedReason.NO_BETTER_PLAN, text
     if topology.rebalance.mode == "Off":
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.REBALANCE_OFF,
-            f"{figure}, beyond {bound}, and rebalance.mode is Off",
-        )
-    return Condition(
-        ConditionType.BALANCED, "False", BalancedReason.OUT_OF_TOLERANCE, f"{figure}, beyond {bound}, being watched"
-    )
+        return "False", BalancedReason.REBALANCE_OFF, f"{figure}, beyond {bound}, and rebalance.mode is Off"
+    return "False", BalancedReason.OUT_OF_TOLERANCE, f"{figure}, beyond {bound}, being watched"
 
 
 def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:
