@@ -74,7 +74,7 @@ def test_state_before_the_first_rerouting_is_remembered() -> None:
 
 def test_only_the_newest_batches_have_loads_of_keys() -> None:
     history = run(KEPT_WHOLE + 3)
-    with_keys = [bool(len(batch.reports[0].bucket_rows)) for batch in history.batches]
+    with_keys = [bool(batch.reports[0].bucket_rows.count) for batch in history.batches]
     assert with_keys == [False] * 3 + [True] * KEPT_WHOLE
 
 

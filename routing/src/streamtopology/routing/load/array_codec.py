@@ -41,6 +41,12 @@ Hashes = Annotated[npt.NDArray[np.uint64], Form(pack, partial(unpack, dtype=np.u
 Counts = Annotated[npt.NDArray[np.int64], Form(pack, partial(unpack, dtype=np.int64), str)]
 Floats = Annotated[npt.NDArray[np.float64], Form(pack, partial(unpack, dtype=np.float64), str)]
 
+# Counts in as few bytes as they fit, for those that are kept; int64 on the wire.
+Narrow = Annotated[
+    npt.NDArray[np.signedinteger[Any]],
+    Form(lambda counts: pack(counts.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str),
+]
+
 
 def _bytes_of(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
@@ -52,9 +58,9 @@ Block = Annotated[bytes, Form(lambda block: base64.b64encode(block).decode("asci
 
 def pack_columns(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Named flat arrays as one compressed block, integers as narrow as they fit; `unpack_columns` reads it back."""
-    narrow = {name: _narrow(column) for name, column in columns.items()}
-    header = json.dumps([[name, column.dtype.str, len(column)] for name, column in narrow.items()]).encode()
-    body = b"".join(column.tobytes() for column in narrow.values())
+    narrowed = {name: narrow(column) for name, column in columns.items()}
+    header = json.dumps([[name, column.dtype.str, len(column)] for name, column in narrowed.items()]).encode()
+    body = b"".join(column.tobytes() for column in narrowed.values())
     return zlib.compress(b"%d\n" % len(header) + header + body, level=1)
 
 
@@ -82,7 +88,7 @@ def _known(dtype: object) -> str:
     return str(dtype)
 
 
-def _narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Little-endian; signed integers in the fewest bytes that hold them all."""
     if column.dtype.kind == "i":
         lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)

@@ -1,0 +1,71 @@
+"""Rows by bucket, for those buckets that have any: an instance owns a few of them, so that all others would be counted as 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from streamtopology.routing.load.array_codec import Counts, Narrow, narrow
+from streamtopology.routing.table.table import bucket_of
+
+# Buckets of an operator: dense counters of one instance take 8 MiB. What claims more is damaged.
+MOST_BUCKETS = 1 << 20
+
+
+def _nothing() -> Narrow:
+    return np.empty(0, np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class BucketRows:
+    """The rows of `count` buckets: those of bucket `numbers[i]` are `rows[i]`, and a bucket that is not named has none.
+
+    numbers, rows: signed integers[n] of any width, narrow where they are kept. ValueError says what does not fit.
+    """
+
+    numbers: Narrow = field(default_factory=_nothing)
+    rows: Narrow = field(default_factory=_nothing)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.numbers) != len(self.rows):
+            raise ValueError(f"{len(self.numbers)} buckets with {len(self.rows)} numbers of rows differ in length")
+        if not 0 <= self.count <= MOST_BUCKETS:
+            raise ValueError(f"{self.count} buckets are more than anybody has")
+        if len(self.numbers) and not 0 <= self.numbers.min() <= self.numbers.max() < self.count:
+            raise ValueError(f"a bucket's number is not among {self.count}")
+
+    @staticmethod
+    def of(dense: npt.NDArray[np.integer]) -> BucketRows:
+        """The rows of all buckets, int[count]."""
+        used = np.flatnonzero(dense)
+        return BucketRows(narrow(used), narrow(dense[used]), len(dense))
+
+    @staticmethod
+    def of_keys(hashes: npt.NDArray[np.uint64], rows: Counts, count: int) -> BucketRows:
+        """The rows of keys, int64[len(hashes)], in their buckets."""
+        return BucketRows.summed([BucketRows(bucket_of(hashes, count), rows, count)])
+
+    @staticmethod
+    def summed(parts: Sequence[BucketRows]) -> BucketRows:
+        """The sum; parts without any buckets add nothing. ValueError: the others have different numbers of buckets."""
+        counted = [part for part in parts if part.count]
+        if len({part.count for part in counted}) > 1:
+            raise ValueError("different numbers of buckets do not add up")
+        if not counted:
+            return BucketRows()
+        numbers, rows = (np.concatenate([getattr(part, name) for part in counted]) for name in ("numbers", "rows"))
+        return BucketRows.of(BucketRows(numbers, rows, counted[0].count).dense())
+
+    def plus(self, hashes: npt.NDArray[np.uint64], rows: Counts) -> BucketRows:
+        """With the rows of these keys in their buckets, if there are any buckets."""
+        return BucketRows.summed([self, BucketRows.of_keys(hashes, rows, self.count)]) if self.count else self
+
+    def dense(self) -> Counts:
+        """The rows of all buckets, int64[count]."""
+        dense = np.zeros(self.count, np.int64)
+        np.add.at(dense, self.numbers.astype(np.int64), self.rows.astype(np.int64))
+        return dense
