@@ -98,7 +98,7 @@ class JustCame(Odd):
 
 
 def _new(report: LoadReport) -> LoadReport:
-    none = BucketRows(count=report.bucket_rows.count)
+    none = BucketRows.without_rows(report.bucket_rows.count)
     return LoadReport(report.operator, report.instance, report.slot, 0, 0.0, 0.0, bucket_rows=none)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamtopology.contract.wire_values import from_wire, to_wire
 from streamtopology.routing.control.slot_model import SlotModel
-from streamtopology.routing.load.bucket_rows import MOST_BUCKETS, BucketRows
+from streamtopology.routing.load.bucket_rows import MOST_BUCKETS, NO_BUCKETS, BucketRows
 from streamtopology.routing.load.load_report import LoadReport, merge
 from streamtopology.routing.load.load_sum import LoadSum
 from streamtopology.routing.load.planner_load import planner_load_of
@@ -99,7 +99,7 @@ def test_reports_without_buckets_add_nothing() -> None:
     none, some = LoadReport("count", 0, 0, 0, 0.0, 0.0), report(np.arange(COUNT), 0, [], 0.0)
     assert merge([none, none]).bucket_rows.count == 0
     assert merge([none, some]).bucket_rows.dense().tolist() == list(range(COUNT))
-    assert BucketRows().plus(np.array([7], np.uint64), np.array([3])).count == 0
+    assert NO_BUCKETS.plus(np.array([7], np.uint64), np.array([3])).count == 0
     assert planner_load_of([none], 1, MODEL).bucket_loads.tolist() == []
 
 
@@ -121,4 +121,4 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match=r"differ in length|is not among|more than anybody has"):
             replace(one, **damage)
     with pytest.raises(ValueError, match="different numbers of buckets"):
-        BucketRows.summed([one, BucketRows(count=8)])
+        BucketRows.summed([one, BucketRows.without_rows(8)])

@@ -84,7 +84,7 @@ def test_reports_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match="'sum'"):
         merge([LoadReport("sum", 0, 0, 1, 0.0, 0.0), report_of({1: 1})])
     with pytest.raises(ValueError, match="different numbers of buckets"):
-        merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=BucketRows(count=8))])
+        merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=BucketRows.without_rows(8))])
     with pytest.raises(ValueError, match="differ in length"):
         LoadReport("count", 0, 0, 0, 0.0, 0.0, heavy_hashes=np.zeros(2, np.uint64))
 

@@ -41,12 +41,6 @@ Hashes = Annotated[npt.NDArray[np.uint64], Form(pack, partial(unpack, dtype=np.u
 Counts = Annotated[npt.NDArray[np.int64], Form(pack, partial(unpack, dtype=np.int64), str)]
 Floats = Annotated[npt.NDArray[np.float64], Form(pack, partial(unpack, dtype=np.float64), str)]
 
-# Counts in as few bytes as they fit, for those that are kept; int64 on the wire.
-Narrow = Annotated[
-    npt.NDArray[np.signedinteger[Any]],
-    Form(lambda counts: pack(counts.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str),
-]
-
 
 def _bytes_of(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
@@ -91,15 +85,9 @@ def _known(dtype: object) -> str:
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Little-endian; signed integers in the fewest bytes that hold them all."""
     if column.dtype.kind == "i":
-        lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-        fitting = next(kind for kind in (np.int8, np.int16, np.int32, np.int64) if _holds(kind, lowest, highest))
-        column = column.astype(fitting)
+        lowest = min(int(column.min()), ~int(column.max())) if len(column) else -1
+        column = column.astype(np.min_scalar_type(lowest))
     return column.astype(column.dtype.newbyteorder("<"), copy=False)
-
-
-def _holds(kind: type[np.signedinteger[Any]], lowest: int, highest: int) -> bool:
-    limits = np.iinfo(kind)
-    return limits.min <= lowest and highest <= limits.max
 
 
 def _decompressed(block: bytes) -> bytes:

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamtopology.routing.load.array_codec import Counts, Narrow, narrow
+from streamtopology.contract.wire_values import Form
+from streamtopology.routing.load.array_codec import Counts, narrow, pack, unpack
 from streamtopology.routing.table.table import bucket_of
 
 # Buckets of an operator: dense counters of one instance take 8 MiB. What claims more is damaged.
 MOST_BUCKETS = 1 << 20
 
-
-def _nothing() -> Narrow:
-    return np.empty(0, np.int8)
+# An instance's buckets are often at equal distances, which zlib makes little of.
+Numbers = Annotated[
+    npt.NDArray[np.signedinteger[Any]],
+    Form(
+        lambda numbers: pack(np.diff(numbers, prepend=0).astype(np.int32)),
+        lambda text: np.cumsum(unpack(text, np.int32), dtype=np.int32),
+        str,
+    ),
+]
+Rows = Annotated[
+    npt.NDArray[np.signedinteger[Any]],
+    Form(lambda rows: pack(rows.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str),
+]
+_NOTHING = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class BucketRows:
     """The rows of `count` buckets: those of bucket `numbers[i]` are `rows[i]`, and a bucket that is not named has none.
 
-    numbers, rows: signed integers[n] of any width, narrow where they are kept. ValueError says what does not fit.
+    numbers, rows: signed integers[n] of any width; those that were read are narrow, as many are kept. ValueError says what
+    does not fit.
     """
 
-    numbers: Narrow = field(default_factory=_nothing)
-    rows: Narrow = field(default_factory=_nothing)
-    count: int = 0
+    numbers: Numbers
+    rows: Rows
+    count: int
 
     def __post_init__(self) -> None:
         if len(self.numbers) != len(self.rows):
@@ -39,15 +53,19 @@ class BucketRows:
             raise ValueError(f"a bucket's number is not among {self.count}")
 
     @staticmethod
+    def without_rows(count: int) -> BucketRows:
+        return BucketRows(_NOTHING, _NOTHING, count)
+
+    @staticmethod
     def of(dense: npt.NDArray[np.integer]) -> BucketRows:
         """The rows of all buckets, int[count]."""
         used = np.flatnonzero(dense)
-        return BucketRows(narrow(used), narrow(dense[used]), len(dense))
+        return BucketRows(used, dense[used], len(dense))
 
     @staticmethod
     def of_keys(hashes: npt.NDArray[np.uint64], rows: Counts, count: int) -> BucketRows:
         """The rows of keys, int64[len(hashes)], in their buckets."""
-        return BucketRows.summed([BucketRows(bucket_of(hashes, count), rows, count)])
+        return BucketRows.without_rows(count).plus(hashes, rows)
 
     @staticmethod
     def summed(parts: Sequence[BucketRows]) -> BucketRows:
@@ -56,16 +74,23 @@ class BucketRows:
         if len({part.count for part in counted}) > 1:
             raise ValueError("different numbers of buckets do not add up")
         if not counted:
-            return BucketRows()
+            return NO_BUCKETS
         numbers, rows = (np.concatenate([getattr(part, name) for part in counted]) for name in ("numbers", "rows"))
         return BucketRows.of(BucketRows(numbers, rows, counted[0].count).dense())
 
     def plus(self, hashes: npt.NDArray[np.uint64], rows: Counts) -> BucketRows:
         """With the rows of these keys in their buckets, if there are any buckets."""
-        return BucketRows.summed([self, BucketRows.of_keys(hashes, rows, self.count)]) if self.count else self
+        if not self.count:
+            return self
+        dense = self.dense()
+        np.add.at(dense, bucket_of(hashes, self.count), rows)
+        return BucketRows.of(dense)
 
     def dense(self) -> Counts:
         """The rows of all buckets, int64[count]."""
         dense = np.zeros(self.count, np.int64)
         np.add.at(dense, self.numbers.astype(np.int64), self.rows.astype(np.int64))
         return dense
+
+
+NO_BUCKETS = BucketRows.without_rows(0)

@@ -18,7 +18,7 @@ from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.wire_values import AnyFloat, WireError, from_wire, to_wire
 from streamtopology.routing.load.array_codec import Counts, Floats, Hashes
-from streamtopology.routing.load.bucket_rows import BucketRows
+from streamtopology.routing.load.bucket_rows import NO_BUCKETS, BucketRows
 from streamtopology.routing.load.sketches.key_pairs import grouped
 
 REPORT_FORMAT = 2
@@ -43,7 +43,6 @@ _NO_HASHES: Hashes = np.empty(0, np.uint64)
 # One for all reports without keys: a run keeps many of them.
 _NO_COUNTS: Counts = np.empty(0, np.int64)
 _NO_SECONDS: Floats = np.empty(0, np.float64)
-_NO_BUCKETS = BucketRows()
 
 
 def _no_hashes() -> Hashes:
@@ -138,7 +137,7 @@ class LoadReport:
     heavy_seconds: Floats = field(default_factory=_no_seconds)
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
-    bucket_rows: BucketRows = _NO_BUCKETS
+    bucket_rows: BucketRows = NO_BUCKETS
     onward: Mapping[str, Onward] = field(default_factory=dict[str, Onward])
     key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
     parts_merged: int = 0
@@ -170,7 +169,7 @@ class LoadReport:
             heavy_seconds=_NO_SECONDS,
             heavy_bytes=_NO_COUNTS,
             heavy_labels=(),
-            bucket_rows=_NO_BUCKETS,
+            bucket_rows=NO_BUCKETS,
             key_pairs={},
         )
 

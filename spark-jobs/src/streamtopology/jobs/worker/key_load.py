@@ -35,7 +35,7 @@ class KeyLoad:
     bucket_rows: BucketRows
 
 
-NOTHING = KeyLoad(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0), (), BucketRows(count=BUCKETS))
+NOTHING = KeyLoad(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0), (), BucketRows.without_rows(BUCKETS))
 
 
 def measure_keys(keys: KeyColumns | None, row_seconds: np.ndarray | None) -> KeyLoad:
