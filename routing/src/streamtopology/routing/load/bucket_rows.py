@@ -16,9 +16,11 @@ from streamtopology.routing.table.table import bucket_of
 # Buckets of an operator: dense counters of one instance take 8 MiB. What claims more is damaged.
 MOST_BUCKETS = 1 << 20
 
+Integers = npt.NDArray[np.signedinteger[Any]]
+
 # An instance's buckets are often at equal distances, which zlib makes little of.
 Numbers = Annotated[
-    npt.NDArray[np.signedinteger[Any]],
+    Integers,
     Form(
         lambda numbers: pack(np.diff(numbers, prepend=0).astype(np.int32)),
         lambda text: np.cumsum(unpack(text, np.int32), dtype=np.int32),
@@ -26,7 +28,7 @@ Numbers = Annotated[
     ),
 ]
 Rows = Annotated[
-    npt.NDArray[np.signedinteger[Any]],
+    Integers,
     Form(lambda rows: pack(rows.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str),
 ]
 _NOTHING = np.empty(0, np.int32)
@@ -57,7 +59,7 @@ class BucketRows:
         return BucketRows(_NOTHING, _NOTHING, count)
 
     @staticmethod
-    def of(dense: npt.NDArray[np.integer]) -> BucketRows:
+    def of(dense: Integers) -> BucketRows:
         """The rows of all buckets, int[count]."""
         used = np.flatnonzero(dense)
         return BucketRows(used, dense[used], len(dense))
