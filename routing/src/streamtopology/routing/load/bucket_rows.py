@@ -27,10 +27,7 @@ Numbers = Annotated[
         str,
     ),
 ]
-Rows = Annotated[
-    Integers,
-    Form(lambda rows: pack(rows.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str),
-]
+Rows = Annotated[Integers, Form(lambda rows: pack(rows.astype(np.int64)), lambda text: narrow(unpack(text, np.int64)), str)]
 _NOTHING = np.empty(0, np.int32)
 
 
