@@ -82,6 +82,7 @@ def write(rows, number):
     rows.write.mode("overwrite").parquet(f"{RESULTS}/{QUERY}/batch={number}")
 
 
-result, mode = globals()[QUERY]()
-writer = result.writeStream.outputMode(mode).foreachBatch(write).trigger(availableNow=True)
-writer.option("checkpointLocation", f"{RESULTS}/{QUERY}-checkpoint").start().awaitTermination()
+if __name__ == "__main__":
+    result, mode = globals()[QUERY]()
+    writer = result.writeStream.outputMode(mode).foreachBatch(write).trigger(availableNow=True)
+    writer.option("checkpointLocation", f"{RESULTS}/{QUERY}-checkpoint").start().awaitTermination()

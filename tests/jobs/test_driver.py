@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import SLOTS, Flow, Loss, manifest, random_table
 
+from streamtopology.contract.stats import LostAttempts
 from streamtopology.jobs.checkpoint import BatchRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.driver.batch_loop import MOST_ATTEMPTS
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.plan.results import ContainerMemory, InstanceResult, Results
+from streamtopology.jobs.plan.span import Span
+from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.hashing import hash_int64
 
 PICKY = '''
@@ -267,6 +272,29 @@ def test_the_driver_gives_up_when_every_attempt_loses_an_executor(tmp_path: Path
     assert flow.paused == sorted(flow.paused)
     assert 30 < sum(flow.paused) < 120, "what takes longer to pass is outlived, but not for ever"
     assert flow.checkpoint.last_commit() is None
+
+
+def test_executors_that_die_again_while_state_fills_their_memory_are_explained_at_once(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, picky(tmp_path, "Named"))
+    flow.batch(s=table_of([(1, 1)]))
+    lost = Loss(0, 0)
+    flow.losses = [lost, lost]
+    flow.batch(s=table_of([(1, 1)]))
+    assert len(flow.reported) == 2, "no memory has a limit here"
+    flow.reported.clear()
+    span = Span("", 0.0, 0.0)
+    full = InstanceResult(
+        LoadReport("sums", 0, 0, 1, 0.0, 0.0, state_bytes=90), None, {}, None, span, memory=ContainerMemory(190, 200)
+    )
+    lost_ones: list[LostAttempts] = []
+    flow.driver = replace(flow.driver, loses=lost_ones.append)
+    flow.driver.early_word.texts(Results([full]), flow.router.ready().placement)
+    flow.losses = [lost, lost]
+    flow.batch(s=table_of([(1, 1)]))
+    assert [text for text in flow.reported if "90 B of state, 90 %" in text] == flow.reported[2:3]
+    assert flow.reported[2].endswith("which is likely why it dies: give its class more memory, or add executors")
+    assert [(lost.batch, lost.attempts) for lost in lost_ones] == [(2, 1), (2, 2)]
+    assert lost_ones[1].why == f"{lost_ones[0].why}; {flow.reported[2]}"
 
 
 @pytest.mark.parametrize("stages", [1, 2])

@@ -73,11 +73,11 @@ class ByHand:
         self._context = context
         self._threads = threads
 
-    def worker(self, name: str) -> zmq.Socket[bytes]:
+    def worker(self, name: str, address: bytes = b"tcp://127.0.0.1:1") -> zmq.Socket[bytes]:
         """A worker that has said hello."""
         socket = client(self._context, run_keys(), name)
         socket.connect(self._address)
-        socket.send_multipart([messages.HELLO, b"tcp://127.0.0.1:1"])
+        socket.send_multipart([messages.HELLO, address])
         self.desk.await_addresses([name], 20)
         return socket
 
@@ -124,8 +124,17 @@ def test_an_envelope_lost_while_its_sender_reads_ahead_ends_the_attempt(by_hand:
     worker = by_hand.worker("a/1")
     with by_hand.desk.calling(["a/1"]) as call:
         ahead = by_hand.desk.new_number()
-        worker.send_multipart([messages.LOST, messages.numbered(ahead), b"tcp://127.0.0.1:1"])
-        with pytest.raises(ShuffleLost):
+        worker.send_multipart([messages.LOST, messages.numbered(ahead), b"tcp://gone:1"])
+        with pytest.raises(ShuffleLost, match="executor a could not reach executor tcp://gone:1"):
+            by_hand.answers_of(call)()
+
+
+def test_executors_that_do_not_reach_each_other_are_named(by_hand: ByHand) -> None:
+    worker = by_hand.worker("a/1")
+    _of_b = by_hand.worker("b/1", b"tcp://127.0.0.1:2")
+    with by_hand.desk.calling(["a/1", "b/1"]) as call:
+        worker.send_multipart([messages.LOST, messages.numbered(call.number), b"tcp://127.0.0.1:2"])
+        with pytest.raises(ShuffleLost, match="executor a could not reach executor b"):
             by_hand.answers_of(call)()
 
 

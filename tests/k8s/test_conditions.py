@@ -12,7 +12,7 @@ from support.reasons import REBALANCED
 
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import DriverRefusal
+from streamtopology.contract.stats import DriverRefusal, LostAttempts, SlotMemory
 from streamtopology.k8s.decide.answers import Judgement, Silence
 from streamtopology.k8s.settings import Settings
 
@@ -103,6 +103,17 @@ def a_resize(kind: str, reason: str, message: str) -> Arrange:
     return arrange
 
 
+def state_fills_two_executors(world: World) -> None:
+    world.memory = (SlotMemory(0, 200 * 2**20, 250 * 2**20), SlotMemory(1, 10, 250), SlotMemory(2, 240, 250))
+
+
+def a_batch_is_lost(times: int) -> Arrange:
+    def arrange(world: World) -> None:
+        world.lost = LostAttempts(8, times, "executor large-0 could not reach executor small-0")
+
+    return arrange
+
+
 def the_topology_is_refused(world: World) -> None:
     world.refused = DriverRefusal(None, 2, "operator 'counts' has no column 'key'")
 
@@ -136,6 +147,7 @@ def judged(imbalance: float | None, verdict: Hold | None, mode: str = "Auto") ->
 
 
 NOT_WORTH_IT = Hold(HoldReason.NOT_WORTH_COST, gain_seconds=0.012, batches=30, cost_seconds=0.42)
+FULL = Hold(HoldReason.NO_ROOM, stages=("counts",), slot=2, state_bytes=3e8, free_bytes=2e7)
 NO_BETTER = Hold(HoldReason.NO_BETTER_PLAN, stages=("counts",))
 BALANCED = Hold(HoldReason.BALANCED, imbalance=0.05, tolerance=0.1)
 NO_ROOM = "node didn't have enough capacity: cpu"
@@ -162,11 +174,31 @@ CASES: list[tuple[Arrange, str, str, str]] = [
         f"a better routing is {describe(NOT_WORTH_IT)}",
     ),
     (judged(0.25, NO_BETTER), "Balanced", "False/NoBetterPlan", f"imbalance 25 %: {describe(NO_BETTER)}; status.boundBy"),
+    (
+        judged(0.25, FULL),
+        "Balanced",
+        "False/NoRoom",
+        "imbalance 25 %: a better routing of counts would put 300 MB more of state on executor slot 2, whose memory has room "
+        "for 20.0 MB",
+    ),
     (judged(None, None, "Off"), "Balanced", "False/RebalanceOff", "imbalance 30 %, beyond the tolerance of 10 %"),
     (one_executor_is_missing, "Degraded", "True/ExecutorsMissing", "not ready; flow-large-1 ended with 137: OOMKilled"),
     (a_resize("PodResizePending", "Deferred", NO_ROOM), "Degraded", "True/ResizeDeferred", NO_ROOM),
     (a_resize("PodResizePending", "Infeasible", NO_ROOM), "Degraded", "True/ResizeInfeasible", NO_ROOM),
     (a_resize("PodResizeInProgress", "Error", "cgroup: no"), "Degraded", "True/ResizeError", "flow-large-0: cgroup: no"),
+    (
+        state_fills_two_executors,
+        "Degraded",
+        "True/MemoryCrowded",
+        "executor small-0 holds 240 B of state, 96 % of what its memory has room for beside all else (and 1 more)",
+    ),
+    (a_batch_is_lost(2), "Degraded", "False/AsExpected", "everything is as it should be"),
+    (
+        a_batch_is_lost(3),
+        "Degraded",
+        "True/BatchLost",
+        "batch 8 was lost 3 times and is tried again; the last time because executor large-0 could not reach executor small-0",
+    ),
     (the_topology_is_refused, "Degraded", "True/TopologyRefused", "keeps its former topology: operator 'counts' has no column"),
     (an_epoch_is_left_aside, "Degraded", "True/EpochNotTaken", "epoch 2 is ready, the driver still runs under 1"),
     (an_epoch(random.Random(1).randbytes(900_000)), "Degraded", "True/RoutingTooLarge", "lower rebalance.maxTableEntries"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import ScalingReason
 from streamtopology.routing.control.autoscaler import (
     CATCH_UP_SECONDS,
@@ -209,3 +210,21 @@ def test_load_is_busy_time_weighed_by_measured_capacity() -> None:
     idle = loads(batches, ("large", "large", "small"), (1.0, 1.0, 1.0), until=59.0)
     assert idle["large"].busy == pytest.approx(2 * 0.1)
     assert loads([], ("large",), (1.0,), until=5.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas", "reason"),
+    [
+        (replace(seen(4, 0.70), crowded=0.65), 4, ScalingReason.ON_TARGET),
+        (replace(seen(4, 0.70), crowded=0.85), 5, ScalingReason.LOAD),
+        (replace(seen(4, 0.30), crowded=0.60), 4, ScalingReason.LOAD),
+        (replace(seen(4, 0.95), crowded=0.85), 6, ScalingReason.LOAD),
+        (replace(seen(4, 0.00), crowded=0.85), 1, ScalingReason.AT_MINIMUM),
+    ],
+    ids=["as the load says", "one more for the state", "none can be missed", "the load needs more", "an idle stream may sleep"],
+)
+def test_executors_are_enough_for_the_state_too(given: ScalingInput, replicas: int, reason: ScalingReason) -> None:
+    decision = decide(given, SETTINGS, LONG_AGO)
+    assert (decision.replicas, decision.reason.reason) == (replicas, reason)
+    told = "of the room that their memory has for it" in describe(decision.reason)
+    assert told == (given.crowded >= 0.6 and replicas in (4, 5) and given.crowded != 0.65)

@@ -156,8 +156,8 @@ def remedy(before: float, gain: float) -> Remedy:
 
 def test_predicted_gain_counts_by_trust():
     judged = {"count": remedy(1.0, 0.1)}
-    assert not isinstance(Scales().weigh(judged, 0.08, 1.0, 60.0, 1.0), Hold)
-    doubted = Scales().weigh(judged, 0.08, 1.0, 60.0, 0.3)
+    assert not isinstance(Scales().weigh(judged, 0.08, 1.0, 60.0, 1.0, {}), Hold)
+    doubted = Scales().weigh(judged, 0.08, 1.0, 60.0, 0.3, {})
     assert isinstance(doubted, Hold)
     assert doubted.reason is HoldReason.NO_BETTER_PLAN
     assert describe(doubted).endswith("better, as far as predictions are trusted: the last ones did not hold")
@@ -166,13 +166,15 @@ def test_predicted_gain_counts_by_trust():
 
 def test_shares_of_an_uncertain_gain_come_with_a_switch_that_is_made_anyway():
     uncertain = replace(remedy(0.35, 0.13), noise_seconds=0.16, shares=(0.5, 0.5))
-    alone = Scales().weigh({"(source)": uncertain}, 0.08, 1.0, 60.0, 1.0)
+    alone = Scales().weigh({"(source)": uncertain}, 0.08, 1.0, 60.0, 1.0, {})
     assert isinstance(alone, Hold)
     assert alone.reason is HoldReason.NO_BETTER_PLAN
-    both = Scales().weigh({"(source)": uncertain, "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0)
+    both = Scales().weigh({"(source)": uncertain, "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0, {})
     assert isinstance(both, Worthwhile)
     assert both.remedies.keys() == {"(source)", "count"}
-    worse = Scales().weigh({"(source)": replace(uncertain, gain_seconds=0.0), "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0)
+    worse = Scales().weigh(
+        {"(source)": replace(uncertain, gain_seconds=0.0), "count": remedy(1.0, 0.3)}, 0.08, 1.0, 60.0, 1.0, {}
+    )
     assert isinstance(worse, Worthwhile)
     assert worse.remedies.keys() == {"count"}
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reasons import Binding
-from streamtopology.contract.stats import Batch, DriverRefusal, LiveExecutor, Rerouting, Slot, Stats
+from streamtopology.contract.stats import Batch, DriverRefusal, LiveExecutor, LostAttempts, Rerouting, Slot, SlotMemory, Stats
 from streamtopology.k8s import failpoints, names
 from streamtopology.k8s.decide.answers import Answer, Gain, Judgement, Scaling, Silence
 from streamtopology.k8s.decide.attempts import Aim, Attempts, Place, aim_of, noted
@@ -89,6 +89,8 @@ class World:
     reroutings: tuple[Rerouting, ...] = ()
     gains: tuple[Gain, ...] = ()
     imbalance: float = 0.01
+    memory: tuple[SlotMemory, ...] = ()
+    lost: LostAttempts | None = None
     binding: Binding | None = None
     joining: int = 0
     missing: set[str] = field(default_factory=set)
@@ -264,7 +266,7 @@ class World:
             replicas={one.name: one.replicas for one in driver.topology.executors},
             policies={}, checkpoint="/checkpoint", refused=self.refused, last_batch=last,
             batches=() if driver.epoch is None else (last,), reconfigurations=self.reroutings,
-            idle_seconds=self.idle_seconds, binding=self.binding,
+            idle_seconds=self.idle_seconds, binding=self.binding, memory=self.memory, lost=self.lost,
         )  # fmt: skip
 
     def pod_names(self, component: str) -> list[str]:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.process import BaseProcess
@@ -38,7 +39,7 @@ def run_keys() -> Keys:
 def work(driver: str, name: str) -> None:
     """The process of a worker."""
     with WorkerSockets(Post(RUN, driver, name, LOOPBACK), run_keys()) as sockets:
-        Worker(sockets, WorkerCache(), lambda orders: None).serve()
+        Worker(sockets, WorkerCache(), lambda orders: None, time.monotonic).serve()
 
 
 class Processes:

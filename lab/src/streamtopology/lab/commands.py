@@ -241,6 +241,7 @@ def arena() -> None:
 @click.option("--runs", type=POSITIVE, default=3, show_default=True, help="Runs of each query, after one that is checked.")
 @click.option("--query", "queries", multiple=True, metavar="NAME", help="Only this query, such as q5; may be repeated.")
 @click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
+@click.option("--unequal", is_flag=True, help="Four workers of half a core, one of which has 30 % of it.")
 @click.option("--datagen", is_flag=True, help="Flink reads nexmark's own generator, whose results cannot be checked.")
 @click.option(
     "--nexmark",
@@ -252,18 +253,26 @@ def arena() -> None:
 )
 @click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
 def arena_nexmark(
-    events: int, runs: int, queries: tuple[str, ...], engines: tuple[str, ...], datagen: bool, repository: str, fresh: bool
+    events: int,
+    runs: int,
+    queries: tuple[str, ...],
+    engines: tuple[str, ...],
+    unequal: bool,
+    datagen: bool,
+    repository: str,
+    fresh: bool,
 ) -> int:
     """Run Nexmark's queries by each engine in turns, on the same events.
 
     Each has two workers of one core. The exit code is 1 when a result of StreamTopology is missing or wrong.
     """
-    from streamtopology.lab.arena.nexmark import ENGINES_OF_NEXMARK, Nexmark
+    from streamtopology.lab.arena.nexmark import ENGINES_OF_NEXMARK, EQUAL, UNEQUAL, Nexmark
     from streamtopology.lab.arena.run import run_nexmark
     from streamtopology.lab.nexmark.sql import SQL
 
     stop_on_sigterm()
-    asked = Nexmark(events, runs, queries or tuple(SQL), engines or ENGINES_OF_NEXMARK, datagen)
+    cpus = UNEQUAL if unequal else EQUAL
+    asked = Nexmark(events, runs, queries or tuple(SQL), engines or ENGINES_OF_NEXMARK, datagen, cpus)
     return run_nexmark(asked, repository, fresh=fresh)
 
 

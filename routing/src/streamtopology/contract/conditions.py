@@ -47,6 +47,7 @@ class BalancedReason(Documented):
     OUT_OF_TOLERANCE = "OutOfTolerance", "observed, or about to be re-routed"
     NOT_WORTH_IT = "NotWorthIt", "a better routing would cost more than it saves"
     NO_BETTER_PLAN = "NoBetterPlan", "no plan is noticeably better"
+    NO_ROOM = "NoRoom", "a better routing needs more memory at an executor"
     RECOMMENDED = "Recommended", "mode is Recommend and a re-routing is recommended"
     REBALANCE_OFF = "RebalanceOff", "out of tolerance, and rebalance.mode is Off"
 
@@ -76,6 +77,8 @@ class DegradedReason(Documented):
     EXECUTORS_MISSING = "ExecutorsMissing", "executors are not ready"
     PODS_EVICTED = "PodsEvicted", "a kubelet has evicted a pod in the last ten minutes"
     EXECUTORS_NOT_CREATED = "ExecutorsNotCreated", "the cluster does not create executors' pods"
+    BATCH_LOST = "BatchLost", "a batch is tried again and again, since executors die or do not reach each other"
+    MEMORY_CROWDED = "MemoryCrowded", "the state of an executor leaves little room in its memory"
     RESIZE_DEFERRED = "ResizeDeferred", "the node has no room now"
     RESIZE_INFEASIBLE = "ResizeInfeasible", "the node can never give so much"
     RESIZE_ERROR = "ResizeError", "the kubelet failed to resize"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamtopology.contract.formatting import duration, percent
+from streamtopology.contract.formatting import duration, percent, size
 from streamtopology.contract.reasons import (
     PARTIAL,
     SOURCE,
@@ -75,6 +75,11 @@ def _hold(hold: Hold) -> str:
             return (
                 f"not worth its cost: saves {hold.gain_seconds:.3f} s a batch over {hold.batches:.0f} batches, "
                 f"costs {hold.cost_seconds:.2f} s"
+            )
+        case HoldReason.NO_ROOM:
+            return (
+                f"a better routing of {_stages(hold.stages)} would put {size(hold.state_bytes)} more of state on executor slot "
+                f"{hold.slot}, whose memory has room for {size(hold.free_bytes)}"
             )
 
 
@@ -198,7 +203,8 @@ def _wanted(sizing: Sizing) -> str:
 def _load(sizing: Sizing) -> str:
     lag = "" if sizing.lag_rows is None else f", {sizing.lag_rows:.0f} rows behind ({sizing.lag_seconds:.0f} s)"
     busy = f"busy {sizing.utilisation:.0%} of the measured capacity of {sizing.executors} executors"
-    return f"{busy}{lag}, target {sizing.target:.0%}"
+    full = f"; state takes {sizing.crowded:.0%} of the room that their memory has for it" if sizing.crowded else ""
+    return f"{busy}{lag}, target {sizing.target:.0%}{full}"
 
 
 def _delay(sizing: Sizing) -> str:

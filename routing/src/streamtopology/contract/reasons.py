@@ -45,6 +45,7 @@ class HoldReason(Documented):
     MAY_NOT_LAST = "may-not-last", "the imbalance is small and may be gone by the next judgement"
     NO_BETTER_PLAN = "no-better-plan", "no plan is noticeably better than the current routing"
     NOT_WORTH_COST = "not-worth-cost", "a better routing would cost more than it saves"
+    NO_ROOM = "no-room", "a better routing would put more state on an executor than its memory has room for"
 
     @property
     def is_waiting(self) -> bool:
@@ -131,7 +132,7 @@ class Hold:
     `epoch`: the one that is awaited, or that too few batches have run under: `batches` of `needed`. `due_seconds`: until
     the next judgement. `stages`: those out of balance. `gain_seconds` per batch over `batches`, against `cost_seconds` once.
     `stage_seconds`: of a stage by its reports, against the `batch_seconds` that were measured. `trust`: the share of a
-    predicted gain that counts.
+    predicted gain that counts. `slot`: the one that would get `state_bytes` more of state, with `free_bytes` of room for it.
     """
 
     reason: HoldReason
@@ -147,6 +148,9 @@ class Hold:
     stage_seconds: float = 0.0
     batch_seconds: float = 0.0
     trust: float = 1.0
+    slot: int = 0
+    state_bytes: float = 0.0
+    free_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -321,7 +325,8 @@ class Sizing:
     `executors` were `utilisation` busy against `target`; `lag_rows` wait in the sources, which is `lag_seconds` of work.
     `needed`: what the load alone asks for, or what was asked for. Fewer are delayed by the stabilisation window of
     `window_seconds`: `fewer_in_seconds` at the earliest, or since `held` were needed within it. `choice`: of several
-    classes, which have `replicas` in all; then nothing else counts executors.
+    classes, which have `replicas` in all; then nothing else counts executors. `crowded`: the share of the room for state that
+    it takes at all executors together, where that asks for more of them than the load does.
     """
 
     reason: ScalingReason
@@ -336,6 +341,7 @@ class Sizing:
     fewer_in_seconds: float | None = None
     held: int | None = None
     choice: Choice | None = None
+    crowded: float = 0.0
 
 
 Reason = Binding | Hold | StageReason | EpochReason | Sizing

@@ -15,6 +15,7 @@ from streamtopology.contract.divided_key import DividedKey
 from streamtopology.contract.epoch_story import EpochStory
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
+from streamtopology.contract.formatting import percent, size
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import SOURCE, Binding, EpochReason, RemedyKind
@@ -96,6 +97,38 @@ class Rerouting:
         """True if rows go to the operator, or are read by the source, in other shares, which moves no keys."""
         by_plan = any(stage.kind is RemedyKind.SHARES and stage.stage == self.operator for stage in self.reason.stages)
         return by_plan or (self.operator == SOURCE and self.predicted_gain != 0)
+
+
+# The share of the room for state from which on an executor is crowded: state grows in steps, as hash tables do.
+CROWDED = 0.7
+
+
+@dataclass(frozen=True)
+class SlotMemory:
+    """The memory of an executor that has a limit of it. `room_bytes`: for state, beside all else that it holds now."""
+
+    slot: int
+    state_bytes: int
+    room_bytes: int
+
+    @property
+    def share(self) -> float:
+        """Of the room that state takes."""
+        return self.state_bytes / max(self.room_bytes, 1)
+
+    def text(self, executor: str) -> str:
+        """What fills the executor of that name."""
+        full = f"{percent(self.share)} of what its memory has room for beside all else"
+        return f"executor {executor} holds {size(self.state_bytes)} of state, {full}"
+
+
+@dataclass(frozen=True)
+class LostAttempts:
+    """The `attempts` at the batch that runs that were lost, and the reason for the newest."""
+
+    batch: int
+    attempts: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -228,6 +261,7 @@ class Stats(RunFigures):
     batches, as last judged. `answered_at`: the time of the driver's host, seconds since 1970, that `committed_at` of its
     batches is to be compared with. `epochs`: the stories of the newest epochs, oldest first. `part_seconds`: of merging a
     part of a key, as measured, by operator whose keys are divided. `divided_keys`: the heaviest of them in the last batch.
+    `memory`: of executors with a limit of it, after the last batch. `lost`: attempts at the batch that runs.
     """
 
     answered_at: float = 0.0
@@ -247,6 +281,8 @@ class Stats(RunFigures):
     epochs: tuple[EpochStory, ...] = field(default=(), metadata=SPARSE)
     part_seconds: Mapping[str, float] = field(default_factory=dict[str, float], metadata=SPARSE)
     divided_keys: tuple[DividedKey, ...] = field(default=(), metadata=SPARSE)
+    memory: tuple[SlotMemory, ...] = field(default=(), metadata=SPARSE)
+    lost: LostAttempts | None = field(default=None, metadata=SPARSE)
 
     @property
     def settled(self) -> bool:
@@ -272,6 +308,11 @@ class Stats(RunFigures):
     def admitted_by_class(self) -> Mapping[str, int]:
         """Class -> executors that fill such a slot and are warm."""
         return Counter(one.class_name for one in self.executors if one.admitted and one.slot is not None)
+
+    @property
+    def free_bytes(self) -> Mapping[int, float]:
+        """Of memory for more state, by slot with a limit of it."""
+        return {one.slot: float(one.room_bytes - one.state_bytes) for one in self.memory}
 
     @property
     def imbalance(self) -> float | None:

@@ -17,7 +17,7 @@ _READY = ".ready"
 _PYTHON = "3.11"
 NEXMARK = "https://github.com/nexmark/nexmark"
 NEXMARK_COMMIT = "6b3646c3baec701f1fa74baf938d235f742e5d3c"
-_NEXMARK_JAR = "nexmark-flink/target/nexmark-flink-0.3-SNAPSHOT.jar"
+NEXMARK_JAR = "nexmark-flink/target/nexmark-flink-0.3-SNAPSHOT.jar"
 
 
 class EngineMissing(Unavailable):
@@ -26,7 +26,7 @@ class EngineMissing(Unavailable):
 
 @dataclass(frozen=True)
 class Engine:
-    """`packages` of PyPI and `jars` of Maven, which go into the environment's folder `jar_folder`; `nexmark`: its jar, too.
+    """`packages` of PyPI and `jars` of Maven, which go into the environment's folder `jar_folder`.
 
     Without packages it is what runs here: StreamTopology. `home`: the environment, where several share one.
     """
@@ -35,13 +35,12 @@ class Engine:
     packages: Sequence[str] = ()
     jars: Sequence[str] = ()
     jar_folder: str = ""
-    nexmark: bool = False
     home: str = ""
 
     @property
     def pins(self) -> str:
         """All versions, in one line."""
-        return " ".join([*self.packages, *self.jars, *([f"nexmark@{NEXMARK_COMMIT}"] if self.nexmark else [])])
+        return " ".join([*self.packages, *self.jars])
 
 
 # Flink reads Parquet by Hadoop's classes, which Flink does not bring along.
@@ -52,7 +51,7 @@ ENGINES = {
     "streamtopology": Engine("StreamTopology"),
     "streamtopology-fixed": Engine("StreamTopology, not re-routed"),
     "flink": Engine(
-        "Flink SQL 2.3.0", ("apache-flink==2.3.0",), (*_PARQUET, *_HADOOP), "lib/python3.11/site-packages/pyflink/lib", True
+        "Flink SQL 2.3.0", ("apache-flink==2.3.0",), (*_PARQUET, *_HADOOP), "lib/python3.11/site-packages/pyflink/lib"
     ),
     "spark": Engine("Spark SQL 4.3.0", _SPARK, home="spark"),
     "spark-state": Engine("Spark 4.3.0, transformWithState in Python", _SPARK, home="spark"),
@@ -87,8 +86,6 @@ def python_of(name: str, engine: Engine, place: Place, announce: Callable[[str],
     _call([uv, "pip", "install", "--quiet", "--python", str(python), *engine.packages])
     for artifact in engine.jars:
         fetched_jar(artifact, folder / engine.jar_folder)
-    if engine.nexmark:
-        shutil.copy(_nexmark_jar(place, announce), folder / engine.jar_folder)
     ready.write_text(engine.pins)
     return python
 
@@ -103,9 +100,10 @@ def fetched_jar(artifact: str, folder: Path) -> Path:
     return jar
 
 
-def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
+def nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
+    """Nexmark's own jar for Flink, with its generator and functions, built first if need be. Raises EngineMissing."""
     checkout = place.nexmark_checkout
-    jar = checkout / _NEXMARK_JAR
+    jar = checkout / NEXMARK_JAR
     if not jar.exists():
         announce(f"nexmark: builds {jar} (once, two minutes)")
         if not checkout.exists():
@@ -113,7 +111,7 @@ def _nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:
         _call(["git", "-C", str(checkout), "checkout", "--quiet", NEXMARK_COMMIT])
         pom = str(checkout / "pom.xml")
         _call([_tool("mvn"), "--quiet", "--batch-mode", "-f", pom, "-pl", "nexmark-flink", "-am", "package", "-DskipTests"])
-    return jar
+    return jar.absolute()
 
 
 def _tool(name: str, here: str = "") -> str:

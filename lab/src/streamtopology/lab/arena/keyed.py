@@ -33,6 +33,8 @@ KEYS = 1_000_000
 ROWS_PER_FILE = 500_000
 DIFFERENT_FILES, FILES = 20, 2_000
 ROW_GROUPS = 20
+# For an engine that needs minutes for one of those files: the first of them, cut into as many.
+SMALL_FILES = 50
 
 # Seconds after rows begin to flow: until the slowing, to the end, and the windows that count before either.
 SLOWED_AT, SECONDS, WINDOW = 60.0, 130.0, 30.0
@@ -40,15 +42,15 @@ SLOWED_AT, SECONDS, WINDOW = 60.0, 130.0, 30.0
 SKEWS = (0.0, 1.0, 1.2)
 
 
-# By engine its script, and what of the request is its own.
+# By engine its script, and what of the request is its own; `files`: which it reads.
 PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 4}),
     "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 4}),
     "flink": ("flink_keyed.py", {}),
     "spark": ("spark_keyed.py", {"by": "sql", "files_of_a_batch": 8}),
-    "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1}),
+    "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1, "files": "small"}),
     "bytewax": ("bytewax_keyed.py", {}),
-    "pathway": ("pathway_keyed.py", {}),
+    "pathway": ("pathway_keyed.py", {"files": "csv"}),
 }
 
 
@@ -78,13 +80,13 @@ def measure(asked: Keyed, arena: Arena, place: Place, announce: Callable[[str], 
         for run in range(asked.runs):
             for engine in asked.engines:
                 row = arena.row(_measurement(engine, f"keyed-{skew:g}/run-{run}", data))
-                rows.append({**row, "skew": skew, "run": run, "expected": expected})
+                rows.append({**row, "skew": skew, "run": run, "expected": expected[row["request"].get("files", "parquet")]})
     return rows
 
 
 def _measurement(engine: str, case: str, data: Path) -> Measurement:
     script, own = PEERS[engine]
-    kind = "csv" if engine == "pathway" else "parquet"
+    kind = own.get("files", "parquet")
     cpu = worker_cpu()
     request = {
         **own,
@@ -98,7 +100,10 @@ def _measurement(engine: str, case: str, data: Path) -> Measurement:
 
 
 def _write(data: Path, skew: float) -> None:
-    """Files of all rows, as Parquet and as CSV; links to them, over and over; and the first by itself, with its counts."""
+    """Files of all rows, as Parquet, also small ones, and as CSV; links to them, over and over; the first by itself.
+
+    `expected.json`: the counts of that first one, by kind.
+    """
     shares = zipf_probabilities(KEYS, skew)
     rng = np.random.default_rng(7)
     names = rng.permutation(KEYS)
@@ -106,18 +111,32 @@ def _write(data: Path, skew: float) -> None:
     def batch(number: int) -> pa.Table:
         return pa.table({"k": names[draw(shares, ROWS_PER_FILE, rng)]})
 
-    files = write_batches(data / "rows", "rows", DIFFERENT_FILES, ROW_GROUPS, batch)
-    for file in files:
-        csv.write_csv(pq.read_table(file), data / "rows" / f"{file.stem}.csv")
-    for kind in ("parquet", "csv"):
+    def part(number: int) -> pa.Table:
+        rows = ROWS_PER_FILE // SMALL_FILES
+        return first.slice(number * rows, rows)
+
+    files = {"parquet": write_batches(data / "rows", "rows", DIFFERENT_FILES, ROW_GROUPS, batch)}
+    first = pq.read_table(files["parquet"][0])
+    files["small"] = write_batches(data / "small-rows", "rows", SMALL_FILES, 1, part)
+    files["csv"] = [file.with_suffix(".csv") for file in files["parquet"]]
+    for file, text in zip(files["parquet"], files["csv"], strict=True):
+        csv.write_csv(pq.read_table(file), text)
+    for kind, of_kind in files.items():
         for folder, count in ((data / kind, FILES), (data / f"{kind}-once", 1)):
             folder.mkdir(exist_ok=True)
             for number in range(count):
-                link = folder / f"rows-{number:06d}.{kind}"
+                file = of_kind[number % len(of_kind)]
+                link = folder / f"rows-{number:06d}{file.suffix}"
                 if not link.exists():  # of an earlier try, which had the same rows
-                    link.hardlink_to(files[number % DIFFERENT_FILES].with_suffix(f".{kind}"))
-    _, counts = np.unique(pq.read_table(files[0])["k"].to_numpy(), return_counts=True)
-    (data / "expected.json").write_text(json.dumps([len(counts), int(counts.sum()), int(counts.max())]) + "\n")
+                    link.hardlink_to(file)
+    expected = {"parquet": _counts(first), "csv": _counts(first), "small": _counts(part(0))}
+    (data / "expected.json").write_text(json.dumps(expected) + "\n")
+
+
+def _counts(rows: pa.Table) -> list[int]:
+    """The number of keys, of rows, and the highest count."""
+    _, counts = np.unique(rows["k"].to_numpy(), return_counts=True)
+    return [len(counts), int(counts.sum()), int(counts.max())]
 
 
 @dataclass(frozen=True)

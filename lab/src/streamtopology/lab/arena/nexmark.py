@@ -1,4 +1,4 @@
-"""The arena's case nexmark: its queries by each engine in turns, on the same rows and two workers of one core each.
+"""The arena's case nexmark: its queries by each engine in turns, on the same rows and with the same workers.
 
 The rows are those of `streamtopology nexmark`: in ten files a kind for us, who take a file a batch, and in one for Flink, whose
 files are read in any order, which would make rows late. Before each measurement an engine counts the rows of its result, which
@@ -16,17 +16,21 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from streamtopology.lab.arena.engines import Place
+from streamtopology.lab.arena.engines import NEXMARK_COMMIT, NEXMARK_JAR, EngineMissing, Place, nexmark_jar
 from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
 from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
 from streamtopology.lab.nexmark.events import KINDS, write_events
 from streamtopology.lab.nexmark.sql import NEWEST, SQL
 
-CPUS = (1.0, 1.0)
+EQUAL = (1.0, 1.0)
+# Four of half a core, of which the last has 30 % of that.
+UNEQUAL = (0.5, 0.5, 0.5, 0.15)
 FILES = 10
-EXAMPLES = Path("examples/nexmark/queries.py")
-OURS, FLINK = "streamtopology", "flink"
-ENGINES_OF_NEXMARK = (OURS, FLINK)
+EXAMPLES, JOB = Path("examples/nexmark/queries.py"), Path("examples/nexmark/job.py")
+OURS, FLINK, SPARK = "streamtopology", "flink", "spark"
+ENGINES_OF_NEXMARK = (OURS, FLINK, SPARK)
+# Those of our PySpark job: what else there is Spark's streams cannot say.
+OF_SPARK = ("q1", "q2", "q3", "q11", "q12", "q17", "q18", "q20", "q22")
 
 # What is counted of a result where that is not its rows: of DuckDB's, and of the rows that an engine has.
 _EXPECTED = {"q12": "sum(bid_count)", "q19": "sum(len(prices))"}
@@ -49,22 +53,37 @@ class Nexmark:
     engines: Sequence[str]
     # Flink reads nexmark's own generator, whose rows differ from run to run, so that nothing can be checked.
     datagen: bool = False
+    # Cores of each worker.
+    cpus: Sequence[float] = EQUAL
 
     @property
     def case(self) -> str:
+        """Of the measurements."""
+        return f"{self.stream}{'-unequal' if self.cpus == UNEQUAL else ''}"
+
+    @property
+    def stream(self) -> str:
+        """Of the events."""
         return f"nexmark-{self.events}"
 
 
 def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str], None]) -> list[dict[str, Any]]:
     """A row of each query and engine, in turns."""
-    data = place.folder / "data" / asked.case
+    data = place.folder / "data" / asked.stream
     if not (data / "expected.json").exists():
         announce(f"writes {asked.events:,} events to {data}, and counts by DuckDB")
         _write(data, asked.events)
+    if FLINK in asked.engines:
+        try:
+            nexmark_jar(place, announce)
+        except EngineMissing as reason:
+            arena.cannot_have(FLINK, reason)
     expected: dict[str, int] = json.loads((data / "expected.json").read_text())
     rows: list[dict[str, Any]] = []
     for query in asked.queries:
         for engine in asked.engines:
+            if engine == SPARK and query not in OF_SPARK:
+                continue
             row = arena.row(_measurement(asked, engine, query, data, place))
             unchecked = (engine, query) in _UNCHECKED or (asked.datagen and engine == FLINK)
             held_against = None if unchecked else expected[query]
@@ -74,11 +93,14 @@ def measure(asked: Nexmark, arena: Arena, place: Place, announce: Callable[[str]
 
 def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Place) -> Measurement:
     case = f"{asked.case}/{query}"
-    common = {"query": query, "runs": asked.runs, "cpus": CPUS}
+    common = {"query": query, "runs": asked.runs, "cpus": asked.cpus}
     if engine == OURS:
         of_ours = {"queries": str(EXAMPLES.absolute()), "data": str((data / "files").absolute())}
         count = _OF_OURS.get(query, "count(*)")
         return Measurement(OURS, case, SCRIPTS / "streamtopology_nexmark.py", {**common, **of_ours, "count": count})
+    if engine == SPARK:
+        of_spark = {"job": str(JOB.absolute()), "data": str((data / "files").absolute())}
+        return Measurement(SPARK, case, SCRIPTS / "spark_nexmark.py", {**common, **of_spark})
     if asked.datagen:
         case = f"{asked.case}-datagen/{query}"
     queries = place.nexmark_checkout / "nexmark-flink/src/main/resources/queries"
@@ -88,6 +110,8 @@ def _measurement(asked: Nexmark, engine: str, query: str, data: Path, place: Pla
         "source": "datagen" if asked.datagen else "files",
         "events": asked.events,
         "rate": NexmarkConfiguration().first_event_rate,
+        "nexmark": NEXMARK_COMMIT,
+        "jar": str((place.nexmark_checkout / NEXMARK_JAR).absolute()),
     }
     return Measurement(engine, case, SCRIPTS / "flink_nexmark.py", {**common, **of_flink})
 

@@ -62,6 +62,10 @@ class Arena:
         self._fresh = fresh
         self._missing: dict[str, str] = {}
 
+    def cannot_have(self, engine: str, reason: EngineMissing) -> None:
+        """Take note that something of the engine's is missing: its rows say so."""
+        self._missing[engine] = str(reason)
+
     def row(self, measurement: Measurement) -> dict[str, Any]:
         """What was found: of this run, or of an earlier one that asked the same of the same versions."""
         engine = self._engines[measurement.engine]
@@ -91,7 +95,7 @@ class Arena:
         try:
             return python_of(name, engine, self._place, self._announce)
         except EngineMissing as reason:
-            self._missing[name] = str(reason)
+            self.cannot_have(name, reason)
             raise
 
     def _run(self, python: Path, measurement: Measurement, log: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def run_nexmark(asked: Nexmark, nexmark: str, *, fresh: bool) -> int:
     place = Place(FOLDER, nexmark)
     rows = measure(asked, Arena(ENGINES, place, announce, fresh=fresh), place, announce)
     found = machine(events=asked.events, runs=asked.runs)
-    text = f"Two workers of one core each, {asked.events:,} events, on {found}.\n\n{nexmark_table(rows)}"
+    workers = " and ".join(f"{count} of {cpu:g}" for cpu, count in Counter(asked.cpus).items())
+    text = f"Workers by cores: {workers}; {asked.events:,} events, on {found}.\n\n{nexmark_table(rows)}"
     page = FOLDER / f"{asked.case}{'-datagen' if asked.datagen else ''}.md"
     page.write_text(f"# Nexmark\n\n{text}")
     print(text)

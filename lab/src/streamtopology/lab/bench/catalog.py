@@ -42,7 +42,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "Policy `auto` on Spark next to other policies and plain Spark.", {"runs": 3, "seed": 1, "real_time": False}
     ),
     "throttled": Benchmark(
-        "A chain of two operators on slow links: `auto` next to other policies (root).", {"runs": 3, "seed": 1}
+        "A chain of two operators on slow links: `auto` next to other policies (root).",
+        {"runs": 3, "seed": 1, "real_time": False},
     ),
     "locality": Benchmark("A locality plan of 150,000 key pairs against METIS alone.", {"runs": 5}),
     "dataplane": Benchmark("Two chained stateful operators against Spark's own row exchange.", {"runs": 5, "real_time": False}),

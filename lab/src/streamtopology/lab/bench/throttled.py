@@ -1,8 +1,8 @@
 """A chain of two operators whose executors have slow links: `auto` next to other policies, on Spark.
 
 The first key of a row has a community, and the second is of the same one in 80 % of the rows. Rows carry 200 bytes, and what an
-executor sends goes through 40 Mbit/s of the machine's loopback, shaped by its address. Four executors, one with 30 % of the
-others' CPU. Every policy starts from hashing and is re-routed live. Needs Linux, root and `tc`.
+executor sends (in real time, gets) goes through 40 Mbit/s of the machine's loopback, shaped by its address. Four executors, one
+with 30 % of the others' CPU. Every policy starts from hashing and is re-routed live. Needs Linux, root and `tc`.
 """
 
 from __future__ import annotations
@@ -48,23 +48,24 @@ DDL = "first BIGINT, second BIGINT, padding STRING"
 _DEVICE = "lo"
 
 
-def run(runs: int = 3, seed: int = 1) -> dict[str, Any]:
+def run(runs: int = 3, seed: int = 1, real_time: bool = False) -> dict[str, Any]:
     """Rows/s by policy, and the share of rows that stay on their executor. About 6 minutes a run."""
     folder = fresh_folder("throttled")
     measured: list[dict[str, tuple[float, float]]] = []
-    with cluster_for(_chain("first", folder, "fields"), folder) as embedded, _slow_links(embedded):
+    end = "dst" if real_time else "src"  # a worker connects from no address of its own
+    with cluster_for(_chain("first", folder, "fields", real_time), folder) as embedded, _slow_links(embedded, end):
         for n in range(seed, seed + runs):
             _files(folder / f"seed-{n}" / "data", n)
-            measured.append({policy: _one(embedded, folder / f"seed-{n}", policy, n) for policy in POLICIES})
+            measured.append({policy: _one(embedded, folder / f"seed-{n}", policy, n, real_time) for policy in POLICIES})
     return {
         "name": "throttled",
-        "machine": machine(rows_per_batch=ROWS, keys=KEYS, megabits=MEGABITS),
+        "machine": machine(rows_per_batch=ROWS, keys=KEYS, megabits=MEGABITS, real_time=real_time),
         "results": [line for policy in POLICIES for line in _lines(policy, measured)],
     }
 
 
-def _one(embedded: EmbeddedCluster, folder: Path, policy: str, seed: int) -> tuple[float, float]:
-    ran = run_topology(embedded, _chain(f"{policy}-{seed}", folder, policy), folder, BATCHES)
+def _one(embedded: EmbeddedCluster, folder: Path, policy: str, seed: int, real_time: bool) -> tuple[float, float]:
+    ran = run_topology(embedded, _chain(f"{policy}-{seed}", folder, policy, real_time), folder, BATCHES)
     settled = [batch for batch in ran.batches if batch.rows][-SETTLED:]  # state that still moves has batches without rows
     rate = ROWS / statistics.median(batch.seconds for batch in settled)
     stay = statistics.median(map(_stay, settled))
@@ -101,19 +102,20 @@ def _files(folder: Path, seed: int) -> None:
     write_batches(folder, "rows", BATCHES, ROW_GROUPS, batch)
 
 
-def _chain(name: str, folder: Path, policy: str) -> Topology:
+def _chain(name: str, folder: Path, policy: str, real_time: bool) -> Topology:
     def counting(operator: str, given: str, key: str, emit: str) -> dict[str, Any]:
         options = {"costPerTuple": "5us", "emit": emit}
         grouping = {"policy": policy, "key": key}
         return {"name": operator, "inputs": [given], "grouping": grouping, "parallelism": 4, "run": "count", "with": options}
 
     operators = [counting("near", "rows", "first", "tuples"), counting("far", "near", "second", "nothing")]
-    return topology(name, folder / "data", DDL, operators, ONE_OF_FOUR_SLOW, {"mode": "Auto", "interval": "2s"})
+    rebalance, trigger = {"mode": "Auto", "interval": "2s"}, {"realTime": real_time}
+    return topology(name, folder / "data", DDL, operators, ONE_OF_FOUR_SLOW, rebalance, trigger=trigger)
 
 
 @contextmanager
-def _slow_links(embedded: EmbeddedCluster) -> Iterator[None]:
-    """While entered, each executor sends with `MEGABITS`. WrongUse: that cannot be arranged here."""
+def _slow_links(embedded: EmbeddedCluster, end: str) -> Iterator[None]:
+    """While entered, messages with an executor's address at this `end` have `MEGABITS`. WrongUse: that cannot be had here."""
     if shutil.which("tc") is None or os.geteuid() != 0:
         raise WrongUse("links are slowed down by `tc` (Debian: iproute2), which needs root")
     if "qdisc noqueue" not in (present := _tc("qdisc", "show", "dev", _DEVICE)):
@@ -123,7 +125,7 @@ def _slow_links(embedded: EmbeddedCluster) -> Iterator[None]:
         for number, executor in enumerate(executors(embedded.spark), start=1):
             of_class = ("parent", "1:", "classid", f"1:{number}", "htb", "rate", f"{MEGABITS}mbit", "burst", "64k")
             _tc("class", "add", "dev", _DEVICE, *of_class)
-            sent_by = ("u32", "match", "ip", "src", f"{executor.host}/32", "flowid", f"1:{number}")
+            sent_by = ("u32", "match", "ip", end, f"{executor.host}/32", "flowid", f"1:{number}")
             _tc("filter", "add", "dev", _DEVICE, "parent", "1:", "protocol", "ip", *sent_by)
         yield
     finally:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from streamtopology.jobs.driver.attempt_runner import Executor, ExecutorLost, PythonWorkerDied
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, OrderPart
+from streamtopology.jobs.realtime.messages import Bytes, OrderPart
 from streamtopology.jobs.realtime.worker import Arrival, Event, LostPeer, Worker
 from streamtopology.lab.faults.executors import HEARTBEAT_SECONDS, Cluster, SimulatedExecutor, SimulatedExecutors
 from streamtopology.lab.faults.network import NOTICES, Connection, Network
@@ -37,7 +37,8 @@ class SimulatedWorkers(SimulatedExecutors):
             return
 
         def serve() -> None:
-            Worker(SimulatedLines(self._network, name, there.process), there.worker, lambda orders: None).serve()
+            lines = SimulatedLines(self._network, name, there.process)
+            Worker(lines, there.worker, lambda orders: None, lambda: self._scheduler.now).serve()
 
         task = self._scheduler.spawn(there.process, serve, f"worker {name}")
         self._started.append((there, task))
@@ -142,7 +143,7 @@ class SimulatedLines:
                 if frames is None:
                     self._inbox.remove(connection)
                     break
-                yield Arrival(Address.unpacked(frames[1]), frames[2:])
+                yield Arrival.of(frames[1], frames[2], frames[3:])
 
     def _losses(self) -> Iterator[Event]:
         for worker, connection in list(self._peers.items()):

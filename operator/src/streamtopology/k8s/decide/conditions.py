@@ -24,6 +24,7 @@ from streamtopology.contract.formatting import percent
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
+from streamtopology.contract.stats import CROWDED
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
 from streamtopology.k8s.decide.asked_replicas import writers_quarrel
@@ -43,6 +44,9 @@ MISSING_SECONDS = 300.0
 
 # Looks in a row that fail for want of an answer before that is said.
 API_FAILURES = 3
+
+# Lost attempts at a batch from which on that is said: one executor that dies loses one, another that dies with it two.
+LOST_ATTEMPTS = 3
 
 # Changes by admission that a message names.
 MOST_MUTATIONS = 3
@@ -264,6 +268,8 @@ def balanced(seen: Observation, topology: Topology) -> Condition:
             BalancedReason.NOT_WORTH_IT,
             f"{figure}, and a better routing is {describe(verdict)}",
         )
+    if verdict is not None and verdict.reason is HoldReason.NO_ROOM:
+        return Condition(ConditionType.BALANCED, "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}")
     if verdict is not None and verdict.reason is HoldReason.NO_BETTER_PLAN:
         return Condition(
             ConditionType.BALANCED,
@@ -311,6 +317,10 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         yield DegradedReason.EPOCH_NOT_TAKEN, f"epoch {ready_epoch} is ready, the driver still runs under {stats.epoch}"
     if quarrel := writers_quarrel(seen):
         yield DegradedReason.REPLICAS_CONTESTED, quarrel
+    if stats is not None and stats.lost is not None and stats.lost.attempts >= LOST_ATTEMPTS:
+        again = f"batch {stats.lost.batch} was lost {stats.lost.attempts} times and is tried again"
+        yield DegradedReason.BATCH_LOST, f"{again}; the last time because {stats.lost.why}"
+    yield from _crowded_executors(seen)
     yield from _resize_troubles(seen, topology)
     for name, why in _classes_not_created(seen):
         yield DegradedReason.EXECUTORS_NOT_CREATED, f"the cluster does not create pods of class {name}: {why}"
@@ -327,6 +337,16 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
         and (settled or _has_long_waited(seen, topology))
     ):
         yield DegradedReason.EXECUTORS_MISSING, f"{missing} of {topology.replicas} executors are not ready{first_trouble(seen)}"
+
+
+def _crowded_executors(seen: Observation) -> Iterator[tuple[str, str]]:
+    """The executor whose state leaves the least room in its memory, where that is little."""
+    stats = seen.stats
+    crowded = sorted((one for one in stats.memory if one.share > CROWDED), key=lambda one: -one.share) if stats else []
+    if stats is not None and crowded:
+        more = f" (and {len(crowded) - 1} more)" if len(crowded) > 1 else ""
+        remedy = "give its class more memory, or add executors"
+        yield DegradedReason.MEMORY_CROWDED, f"{crowded[0].text(stats.slots[crowded[0].slot].executor)}{more}: {remedy}"
 
 
 def _evicted(seen: Observation, component: str = "") -> list[str]:

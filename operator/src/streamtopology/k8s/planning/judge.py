@@ -125,7 +125,9 @@ class Judge:
             return read
         began = self._clock()
         routes = topology.current.routes
-        facts = TopologyFacts.of(routes, stats.cpu, request.by_share, request.operators, stats.part_seconds)
+        facts = TopologyFacts.of(
+            routes, stats.cpu, request.by_share, request.operators, stats.part_seconds, free_bytes=stats.free_bytes
+        )
         due = topology.controller.begin(began, topology.current, facts)
         if not isinstance(due, Assessment):
             return self._with_judgement(topology, read, request, due, began)
@@ -249,7 +251,8 @@ class Scaler:
         settings = request.autoscale
         assert settings is not None
         wanted = sum(one.replicas for one in request.executors if one.name in settings.start)
-        given = autoscaler.ScalingInput(now, wanted, classes, stats.rows_per_second or 0.0, _lag(stats))
+        rate = stats.rows_per_second or 0.0
+        given = autoscaler.ScalingInput(now, wanted, classes, rate, _lag(stats), _crowded(stats))
         if not settings.classes:
             decision = autoscaler.decide(given, settings, self._history)
             self._history = decision.history
@@ -314,3 +317,8 @@ def _proposed(kind: Literal["recommend", "reroute"], proposal: Proposal, generat
         moved_bytes=round(sum(plan.moved_bytes for plan in plans)),
         plan_seconds=seconds,
     )
+
+
+def _crowded(stats: Stats) -> float:
+    """The share of the room for state that it takes at all executors together; 0 where no memory has a limit."""
+    return sum(one.state_bytes for one in stats.memory) / max(sum(one.room_bytes for one in stats.memory), 1)

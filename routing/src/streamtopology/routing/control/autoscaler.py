@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from streamtopology.contract.reasons import ScalingReason, Sizing
+from streamtopology.contract.stats import CROWDED
 from streamtopology.routing.control.slot_model import estimate
 from streamtopology.routing.control.timings import Timings
 from streamtopology.topology.values import Autoscale
@@ -51,6 +52,7 @@ class ScalingInput:
     """The input of one decision, at time `at` (seconds). `wanted`: executors of the scaled class that were last asked for.
 
     `lag_rows`: rows that wait in the sources, None if no source reports them. `rows_per_second`: what is being done.
+    `crowded`: the share of the room for state that it takes at all executors together; 0 where memory has no limit.
     """
 
     at: float
@@ -58,6 +60,7 @@ class ScalingInput:
     classes: Mapping[str, ClassLoad]
     rows_per_second: float = 0.0
     lag_rows: float | None = None
+    crowded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,7 @@ class Demand:
         behind = _behind(given)
         waiting = max(behind - LAG_SECONDS, 0.0) / CATCH_UP_SECONDS
         utilisation = work / present
+        by_load, by_state = work * (1 + waiting) / target, present * given.crowded / CROWDED if work else 0.0
         figures = Sizing(
             ScalingReason.ON_TARGET,
             given.wanted,
@@ -182,9 +186,10 @@ class Demand:
             target=target,
             lag_rows=given.lag_rows if behind else None,
             lag_seconds=behind,
+            crowded=given.crowded if by_state > by_load else 0.0,
         )
-        is_met = waiting == 0 and abs(utilisation / target - 1) <= TOLERANCE
-        return cls(work * (1 + waiting) / target, present, is_met, figures)
+        is_met = waiting == 0 and abs(utilisation / target - 1) <= TOLERANCE and by_state <= present
+        return cls(max(by_load, by_state), present, is_met, figures)
 
 
 def _recommend(given: ScalingInput, settings: Autoscale) -> Sizing:

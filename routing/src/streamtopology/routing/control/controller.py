@@ -224,8 +224,8 @@ class Controller:
         contradiction = contradicted(judged, [batch for batch in window if batch.epoch == current.number])
         if contradiction is not None:
             return contradiction
-        usual = assessment.usual_seconds
-        found = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, trust)
+        usual, free = assessment.usual_seconds, assessment.facts.free_bytes
+        found = self._scales.weigh(judged, self._settings.tolerance, usual, self._horizon_seconds, trust, free)
         if isinstance(found, Hold):
             return found
         plans = {name: plan for remedy in found.remedies.values() for name, plan in remedy.plans.items()}

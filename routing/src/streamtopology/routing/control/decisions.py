@@ -51,7 +51,7 @@ class TopologyFacts:
     rows can be placed by share per slot. `combinable`: operators of which it is known whether the state of a key may be
     gathered in parts. `splitting`: operators whose tables may have split keys, as their routers pour these. `portion_bytes`:
     of state that moves with the first batch of a switch, at all executors together. `fed_by_sources`: operators that get
-    rows of a source.
+    rows of a source. `free_bytes`: of memory for more state, by slot; infinite for slots without a limit, which are left out.
     """
 
     declared_cpu: tuple[float, ...]
@@ -62,6 +62,7 @@ class TopologyFacts:
     splitting: Mapping[str, PartCosts] = field(default_factory=dict[str, PartCosts])
     portion_bytes: float = math.inf
     fed_by_sources: frozenset[str] = frozenset()
+    free_bytes: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @staticmethod
     def of(
@@ -71,6 +72,7 @@ class TopologyFacts:
         operators: Sequence[OperatorSpec] = (),
         part_seconds: Mapping[str, float] | None = None,
         portion_bytes: float = math.inf,
+        free_bytes: Mapping[int, float] | None = None,
     ) -> TopologyFacts:
         """The facts of `operators` that are routed by `routes`, by their groupings and traits.
 
@@ -96,6 +98,7 @@ class TopologyFacts:
             splitting=splitting,
             portion_bytes=portion_bytes,
             fed_by_sources=frozenset(one.name for one in operators if {edge.source for edge in one.inputs} - names),
+            free_bytes=free_bytes or {},
         )
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from streamtopology.contract.reasons import SOURCE, KeyMove, LinkMove, RemedyKind, StageReason
 from streamtopology.routing import planners
 from streamtopology.routing.control.decisions import PartCosts
+from streamtopology.routing.control.memory import added_bytes, arriving_bytes
 from streamtopology.routing.control.moves import heaviest_links, heaviest_moves
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.epochs.epoch import Route
@@ -53,7 +54,7 @@ class Remedy:
     `seconds_before`: of a batch, by the reports; `gain_seconds` of them are saved. A gain up to `noise_seconds` is not
     distinguishable from noise. `plans`: by operator, one but for operators planned together. `locality_gain`: share of the
     tuples between these that would stay on their server and do not now, or what a planner has in its place. `keys`, `links`:
-    the first of those that make the difference.
+    the first of those that make the difference. `arriving_bytes`: of state that a slot gets more than it gives, by slot.
     """
 
     imbalance: float
@@ -67,6 +68,7 @@ class Remedy:
     locality_gain: float = 0.0
     keys: tuple[KeyMove, ...] = ()
     links: tuple[LinkMove, ...] = ()
+    arriving_bytes: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @property
     def is_noticeable(self) -> bool:
@@ -172,6 +174,7 @@ class TableStage:
             reason=StageReason(RemedyKind.TABLE, self.name, off, plan.imbalance_after),
             plans={self.name: plan},
             keys=heaviest_moves(self.name, given, plan),
+            arriving_bytes=arriving_bytes(given, plan, self.slot_by_instance),
         )
 
     def plan_input(self, model: SlotModel, tolerance: float, max_entries: int, switch: SwitchCosts = AT_ONCE) -> PlanInput:
@@ -275,6 +278,10 @@ class JointStage:
             plans=planned.plans,
             locality_gain=-nearer if is_worst else nearer,
             links=heaviest_links(given, planned.plans),
+            arriving_bytes=added_bytes(
+                arriving_bytes(alone[operator.name], planned.plans[operator.name], operator.slot_by_instance)
+                for operator in self.operators
+            ),
         )
 
     def _reason(self, planned: JointPlan, off: float) -> StageReason:

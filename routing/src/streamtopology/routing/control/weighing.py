@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamtopology.contract.reasons import SOURCE, Binding, Hold, HoldReason, Weighed, WeighedStage
+from streamtopology.routing.control.memory import added_bytes, overfilled
 from streamtopology.routing.control.moves import MOST_MOVES
 from streamtopology.routing.control.stages import Remedy
 from streamtopology.routing.control.window import WindowBatch
@@ -93,11 +94,17 @@ class Scales:
         self._out_of_tolerance.clear()
 
     def weigh(
-        self, judged: Mapping[str, Remedy], tolerance: float, batch_seconds: float, horizon_seconds: float, trust: float
+        self,
+        judged: Mapping[str, Remedy],
+        tolerance: float,
+        batch_seconds: float,
+        horizon_seconds: float,
+        trust: float,
+        free_bytes: Mapping[int, float],
     ) -> Hold | Worthwhile:
         """The decision to carry out, by what is `judged` of each stage, for usual batches of `batch_seconds`.
 
-        `trust`: the share of a predicted gain that counts.
+        `trust`: the share of a predicted gain that counts. `free_bytes`: of memory for more state, by slot with a limit.
         """
         out = {name for name, remedy in judged.items() if remedy.imbalance > tolerance or remedy.brings_locality}
         self._out_of_tolerance = Counter({name: self._out_of_tolerance[name] + 1 for name in out})
@@ -112,11 +119,34 @@ class Scales:
             return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)), trust=trust)
         # Shares move no state: with a switch that is made anyway they cost nothing, so that a gain need not be certain.
         noticeable |= {name: judged[name] for name in ripe if judged[name].shares and judged[name].gain_seconds > 0}
-        return _if_worth_it(noticeable, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
+        fitting = _with_room(noticeable, ripe, free_bytes)
+        if not ripe & fitting.keys():
+            return _no_room({name: noticeable[name] for name in ripe & noticeable.keys()}, free_bytes)
+        return _if_worth_it(fitting, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
 
     def _is_ripe(self, name: str, imbalance: float, tolerance: float) -> bool:
         clear = imbalance > CLEAR * tolerance
         return name not in self._rerouted or clear or self._out_of_tolerance[name] >= LASTING
+
+
+def _with_room(remedies: Mapping[str, Remedy], ripe: Collection[str], free_bytes: Mapping[int, float]) -> dict[str, Remedy]:
+    """Those of `remedies` that executors have memory for together: without the ones that bring a full slot the most.
+
+    Those that are not `ripe` go first, so that they keep no ripe one from being carried out.
+    """
+    kept = dict(remedies)
+    while full := overfilled(added_bytes(remedy.arriving_bytes for remedy in kept.values()), free_bytes):
+        brought = {name: remedy.arriving_bytes.get(min(full), 0.0) for name, remedy in kept.items()}
+        del kept[max((name for name in kept if brought[name] > 0), key=lambda name: (name not in ripe, brought[name]))]
+    return kept
+
+
+def _no_room(remedies: Mapping[str, Remedy], free_bytes: Mapping[int, float]) -> Hold:
+    """The reason to carry out none of `remedies`, with the slot that would get the most."""
+    full = overfilled(added_bytes(remedy.arriving_bytes for remedy in remedies.values()), free_bytes)
+    slot = max(full, key=full.__getitem__)
+    stages = tuple(sorted(remedies))
+    return Hold(HoldReason.NO_ROOM, stages=stages, slot=slot, state_bytes=full[slot], free_bytes=free_bytes[slot])
 
 
 def _if_worth_it(remedies: Mapping[str, Remedy], batches: float, horizon_seconds: float, trust: float) -> Hold | Worthwhile:

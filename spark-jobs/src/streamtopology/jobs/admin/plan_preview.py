@@ -40,7 +40,7 @@ class Snapshot:
     """A run by its `/stats`: its routing and the last batch under it.
 
     `cpu`: cores of each slot. `classes`: the slots that are there, by class. `part_seconds`: of merging a part of a key, by
-    operator of which it was measured.
+    operator of which it was measured. `free_bytes`: of memory for more state, by slot with a limit of it.
     """
 
     topology: str
@@ -49,6 +49,7 @@ class Snapshot:
     cpu: tuple[float, ...]
     classes: Mapping[str, Sequence[int]]
     part_seconds: Mapping[str, float] = field(default_factory=dict)
+    free_bytes: Mapping[int, float] = field(default_factory=dict)
 
     @staticmethod
     def from_stats(answer: Mapping[str, Any]) -> Snapshot:
@@ -71,6 +72,7 @@ class Snapshot:
                     for name in dict.fromkeys(slot.class_name for slot in stats.slots)
                 },
                 part_seconds=stats.part_seconds,
+                free_bytes=stats.free_bytes,
             )
         except (StatsFormatError, EpochFormatError, ReportFormatError) as damage:
             raise WrongUse(f"these stats cannot be read: {damage}") from damage
@@ -141,7 +143,8 @@ def look_ahead(topology: Topology, snapshot: Snapshot) -> Outlook:
     routing = _under_the_manifest(topology, snapshot.routing)
     controller = Controller(topology.rebalance, lambda: 0.0)
     controller.observe(snapshot.last_batch.observed(), after_others=True)
-    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators, snapshot.part_seconds)
+    seconds, free = snapshot.part_seconds, snapshot.free_bytes
+    facts = TopologyFacts.of(routing.routes, snapshot.cpu, by_share, topology.operators, seconds, free_bytes=free)
     decision, remedies = controller.preview(routing, facts)
     bound = controller.binding(routing, facts)
     bound = None if bound is None else with_label(bound, snapshot.last_batch.reports)

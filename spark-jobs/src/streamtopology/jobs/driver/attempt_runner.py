@@ -97,7 +97,13 @@ class LargeEnvelope(AttemptLost):
 
 
 class ShuffleLost(AttemptLost):
-    """The output of a task did not reach the next stage, although the executors of both live."""
+    """The output of a task did not reach the next stage, although the executors of both live.
 
-    def __init__(self) -> None:
-        super().__init__("an executor could not fetch the output of another")
+    `between`: the names of the one that sent it and of the one that did not get it, where they are known.
+    """
+
+    def __init__(self, between: tuple[str, str] | None = None) -> None:
+        if between is None:
+            super().__init__("an executor could not fetch the output of another")
+        else:
+            super().__init__(f"executor {between[0]} could not reach executor {between[1]}")

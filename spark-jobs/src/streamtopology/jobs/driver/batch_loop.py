@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from streamtopology.contract.stats import LostAttempts
 from streamtopology.jobs.checkpoint import BatchRecord, Checkpoint, CommitRecord
 from streamtopology.jobs.connectors.sinks.dead_letters import DEAD_LETTERS
 from streamtopology.jobs.connectors.sources.assignment import deal
@@ -33,6 +34,7 @@ from streamtopology.jobs.driver.attempt_runner import AttemptLost, AttemptRunner
 from streamtopology.jobs.driver.batch_trace import batch_span
 from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage_bad_rows, staged_outputs, state_after
 from streamtopology.jobs.driver.compaction import Compaction
+from streamtopology.jobs.driver.early_word import EarlyWord
 from streamtopology.jobs.driver.failures import another_driver, raise_failures
 from streamtopology.jobs.driver.lateness import Lateness
 from streamtopology.jobs.driver.lookup_tables import LookupTables
@@ -55,6 +57,7 @@ from streamtopology.routing.epochs.switch_progress import GradualSwitch
 from streamtopology.tracing.span import Emit
 
 MOST_ATTEMPTS = 20
+_CAUSES = "Possible causes: too little memory, an operator that ends its process, executors that cannot reach each other"
 # Seconds before the second, the third attempt, and so on: most losses are single ones, some last a minute.
 RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -65,9 +68,9 @@ class BatchLoop:
 
     `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of
     `costPerTuple`. `notify` gets a sentence for each retry. `begins` gets the number of each batch, and about how many
-    rows it reads, None if that is unknown. `settled` gets the placement of each committed batch: executors of other slots
-    are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds. `trace` gets the spans of each
-    committed batch; None: nobody wants them.
+    rows it reads, None if that is unknown; `loses` gets its lost attempts. `settled` gets the placement of each committed
+    batch: executors of other slots are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds.
+    `trace` gets the spans of each committed batch; None: nobody wants them.
     """
 
     runner: AttemptRunner
@@ -81,11 +84,13 @@ class BatchLoop:
     iterations_per_second: float = 0.0
     notify: Callable[[str], None] = print
     begins: Callable[[int, int | None], None] = lambda number, rows: None
+    loses: Callable[[LostAttempts], None] = lambda lost: None
     settled: Callable[[Placement], None] = lambda placement: None
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
     progress: Progress = field(default_factory=Progress)
     lateness: Lateness = field(default_factory=Lateness)
+    early_word: EarlyWord = field(default_factory=EarlyWord)
     trace: Emit | None = None
 
     @cached_property
@@ -219,10 +224,14 @@ class BatchLoop:
             try:
                 results = self._run(batch, attempt, executors)
             except AttemptLost as loss:
-                reason = str(loss)
+                reason, losses = str(loss), number - batch.first_attempt + 1
                 batch.timeline.lose(number, loss)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
-                self.pause(RETRY_PAUSES[min(number - batch.first_attempt, len(RETRY_PAUSES) - 1)])
+                cause = self.early_word.after_losses() if losses > 1 else ""
+                if cause:
+                    self.notify(cause)
+                self.loses(LostAttempts(batch.number, losses, "; ".join(filter(None, (reason, cause)))))
+                self.pause(RETRY_PAUSES[min(losses, len(RETRY_PAUSES)) - 1])
             except PrecopyUnusable as failure:
                 reason = f"{failure}; the state moves with the batches"
                 batch.timeline.lose(number, failure)
@@ -232,9 +241,8 @@ class BatchLoop:
                 self._finish(batch, attempt, results)
                 return
         raise TopologyFailed(
-            f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. Possible "
-            "causes: too little memory, an operator that ends its process, executors that cannot reach each other. See the "
-            "executors' logs"
+            f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. "
+            f"{self.early_word.after_losses() or _CAUSES}. See the executors' logs"
         )
 
     def prefetch(self, descriptors: Sequence[str]) -> None:
@@ -362,7 +370,8 @@ class BatchLoop:
         timeline.commit()
         self.progress.committed(commit, batch.plan, results.due)
         self.progress.knowledge.count(results)
-        for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results)]:
+        crowded = self.early_word.texts(results, batch.plan.placement)
+        for text in [*skipped_texts(commit.batch, results), *self.lateness.texts(commit.batch, results), *crowded]:
             self.notify(text)
         self.publisher.publish(commit)
         timeline.publish()

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from streamtopology.contract.page import RunEvent
 from streamtopology.contract.phases import Activity, Phase
 from streamtopology.contract.reasons import Binding, EpochReason, Hold
-from streamtopology.contract.stats import Rerouting, Slot
+from streamtopology.contract.stats import LostAttempts, Rerouting, Slot
 from streamtopology.jobs.observe.divided import Divided, divided
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
 from streamtopology.routing.control.window import MIN_BATCHES
@@ -26,12 +26,16 @@ from streamtopology.routing.load.key_label import with_label, with_labels
 
 @dataclass(frozen=True)
 class RunningBatch:
-    """The batch that runs now. `rows`: about how many it reads, None if unknown; `began`: by the monotonic `clock`."""
+    """The batch that runs now. `rows`: about how many it reads, None if unknown; `began`: by the monotonic `clock`.
+
+    `lost`: attempts at it; None if none was lost.
+    """
 
     number: int
     rows: int | None
     began: float
     clock: Callable[[], float]
+    lost: LostAttempts | None = None
 
     @property
     def seconds(self) -> float:
@@ -183,6 +187,12 @@ class History:
         self.running = RunningBatch(number, rows, self._clock(), self._clock)
         self._input_waits = False
         self._changed()
+
+    def attempt_lost(self, lost: LostAttempts) -> None:
+        """Take note of the lost attempts at the batch that runs."""
+        if self.running is not None:
+            self.running = replace(self.running, lost=lost)
+            self._changed()
 
     def input_waits(self, waits: bool) -> None:
         """Take note whether the sources hold input that no batch reads, as while Spark plans one or waits for its trigger."""

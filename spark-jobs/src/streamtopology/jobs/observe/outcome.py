@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from streamtopology.contract.stats import BatchSteps, Messages, NumberedBatch
+from streamtopology.contract.stats import BatchSteps, Messages, NumberedBatch, SlotMemory
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 
 # Batches at the start of a run that throughput leaves out: kernels compile and files are opened for the first time.
@@ -20,7 +20,8 @@ class BatchOutcome(NumberedBatch):
 
     `capacities`: rows/s per operator and instance as the controller estimated them when the batch was done; `rows_out`: the
     rows that each sink got; `bound`: the capacity bound by these capacities, 0 while none is known; `remote_seconds`: how long
-    a row between two executors kept a link busy, as last measured, or 0; `steps`: where the seconds went, if that was measured.
+    a row between two executors kept a link busy, as last measured, or 0; `steps`: where the seconds went, if that was measured;
+    `memory`: of executors with a limit of it.
     """
 
     reports: tuple[LoadReport, ...]
@@ -31,6 +32,7 @@ class BatchOutcome(NumberedBatch):
     bound: float = 0.0
     remote_seconds: float = 0.0
     steps: BatchSteps | None = None
+    memory: tuple[SlotMemory, ...] = ()
 
     def with_hidden_keys(self) -> BatchOutcome:
         """With the hash of each key in the place of its text."""

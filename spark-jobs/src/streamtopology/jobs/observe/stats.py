@@ -105,6 +105,8 @@ def build_stats(history: History, standing: Standing = NOT_STARTED, asked: Quest
         epochs=() if asked.as_observed else epoch_stories(history, routing)[-MOST_EPOCHS:],
         part_seconds=history.part_seconds,
         divided_keys=() if asked.as_observed else history.divided.heaviest,
+        memory=last.memory if last else (),
+        lost=running.lost if (running := history.running) else None,
     )
     return (_as_observed(stats, batches, since, asked.since) if asked.as_observed else stats).to_wire()
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from streamtopology.contract.wire_values import AnyFloat
+from streamtopology.contract.stats import SlotMemory
+from streamtopology.contract.wire_values import SPARSE, AnyFloat
 from streamtopology.jobs.checkpoint import StateRef
 from streamtopology.jobs.plan.span import Span
 from streamtopology.routing.load import working
@@ -59,13 +60,21 @@ class Compacted:
 
 
 @dataclass(frozen=True)
+class ContainerMemory:
+    """What the processes of an executor's container hold together, and the most that they may."""
+
+    used_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True)
 class InstanceResult:
     """The outcome of one instance's run: its load, its delta file, its staged outputs per sink.
 
     `span`: from the start of its task to its own end. `rows_out`: rows that each of its sinks gets. `adopted`: pre-copied
     files that its state now begins with. `learning_report`: what the instance reports to the choosers of its operator, where
     these learn. `compacted`: a compaction that the driver asked for and that is over. `partial`: what it gathered of keys with
-    another home, see `operators.partials`.
+    another home, see `operators.partials`. `memory`: of its executor, where that has a limit.
     """
 
     report: LoadReport
@@ -80,6 +89,7 @@ class InstanceResult:
     due_at: AnyFloat | None = None
     compacted: Compacted | None = None
     partial: str | None = None
+    memory: ContainerMemory | None = field(default=None, metadata=SPARSE)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,18 @@ class Results:
         """The rows that operators sent to other executors."""
         sent = [onward for result in self.instances for onward in result.report.onward.values()]
         return sum(onward.rows - onward.stayed for onward in sent)
+
+    @property
+    def memory(self) -> tuple[SlotMemory, ...]:
+        """Of executors with a limit of it, by slot."""
+        limits = {result.report.slot: result.memory for result in self.instances if result.memory is not None}
+        state = Counter[int]()
+        for result in self.instances:
+            state[result.report.slot] += result.report.state_bytes
+        return tuple(
+            SlotMemory(slot, state[slot], max(memory.limit_bytes - memory.used_bytes + state[slot], 0))
+            for slot, memory in sorted(limits.items())
+        )
 
     @property
     def working_seconds(self) -> float:

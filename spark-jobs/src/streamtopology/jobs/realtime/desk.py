@@ -24,7 +24,7 @@ class WorkerSilent(AttemptLost):
     """The driver has no connection to a worker, or lost it."""
 
     def __init__(self, worker: str) -> None:
-        super().__init__(f"the worker of executor {worker.rpartition('/')[0]} does not answer")
+        super().__init__(f"the worker of executor {_executor_of(worker)} does not answer")
         self.worker = worker
 
 
@@ -146,7 +146,7 @@ class Desk:
             number = messages.number_of(frames[0])
             call = self._calls.get(number)
             if kind == messages.LOST:
-                self._lost(worker, ShuffleLost(), number)
+                self._lost(worker, ShuffleLost((_executor_of(worker), self._found_at(bytes(frames[1]).decode()))), number)
             elif kind == messages.FAILED:
                 self._void = max(self._void, number)
                 if call is not None:
@@ -167,6 +167,10 @@ class Desk:
         self._addresses[worker] = address
         self._changed.notify_all()
 
+    def _found_at(self, address: str) -> str:
+        """Return the executor whose worker has this address, or the address where none has it any more."""
+        return next((_executor_of(worker) for worker, known in self._addresses.items() if known == address), address)
+
     def _lost(self, worker: str, loss: Exception, last: int) -> None:
         """Orders up to `last` may have lost what `worker` got or sent."""
         self._void = max(self._void, last)
@@ -174,6 +178,11 @@ class Desk:
             if number <= last and worker in call.workers:
                 call.tell(worker, loss)
         self._changed.notify_all()
+
+
+def _executor_of(worker: str) -> str:
+    """The executor in the name of a worker."""
+    return worker.rpartition("/")[0]
 
 
 def _raised(pickled: Bytes, text: str) -> Exception:

@@ -5,8 +5,8 @@
 | worker, driver | HELLO | address at which other workers reach it |
 | driver, worker | RUN | `Order`, pickled (as Spark ships its tasks), the partition whose part this worker does |
 | driver, worker | END | |
-| worker, worker | ENVELOPE | `Address`, blobs |
-| worker, driver | DONE | number of the order, blobs with the reports |
+| worker, worker | ENVELOPE | `Address`, when it was sent, blobs |
+| worker, driver | DONE | number of the order, seconds of waiting for links (NaN: not known), blobs with the reports |
 | worker, driver | LOST | number of the order, text: an envelope may not have arrived |
 | worker, driver | FAILED | number of the order, pickled exception (empty: it cannot be pickled), its traceback |
 
@@ -29,6 +29,7 @@ Bytes = bytes | memoryview | pa.Buffer
 HELLO, RUN, END, ENVELOPE, DONE, LOST, FAILED = b"hello", b"run", b"end", b"envelope", b"done", b"lost", b"failed"
 
 _NUMBER = struct.Struct("!q")
+_SECONDS = struct.Struct("!d")
 _ADDRESS = struct.Struct("!qqq")
 
 
@@ -80,3 +81,12 @@ def numbered(number: int) -> bytes:
 def number_of(frame: Bytes) -> int:
     (number,) = _NUMBER.unpack(frame)
     return number
+
+
+def timed(seconds: float) -> bytes:
+    return _SECONDS.pack(seconds)
+
+
+def seconds_of(frame: Bytes) -> float:
+    (seconds,) = _SECONDS.unpack(frame)
+    return seconds

@@ -7,6 +7,7 @@ does not change: its number is in the names of its files, and the commit record 
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 import uuid
@@ -20,7 +21,7 @@ from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.desk import Desk, WorkerSilent
+from streamtopology.jobs.realtime.desk import Desk, Frames, WorkerSilent
 from streamtopology.jobs.realtime.messages import Address, Order
 
 # What a new worker needs until it answers: it is forked from a process with all modules, on an executor that is warm.
@@ -68,6 +69,7 @@ class RealTimeRunner:
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
         self._newest = 0
+        self._remote_seconds = 0.0
 
     def executors(self) -> list[Executor]:
         return self._workers.executors()
@@ -100,7 +102,17 @@ class RealTimeRunner:
                 self._newest = call.number
             first = _first_senders(attempt, call.number, ahead)
             self._order(call.number, attempt, names, addresses, depth, after, first)
-            return collect(blob for answer in call.answers() for blob in answer)
+            return self._results(call.answers())
+
+    def _results(self, answers: Sequence[Frames]) -> Results:
+        """What workers have answered, with the time of links as last measured."""
+        results = collect(blob for _, *blobs in answers for blob in blobs)
+        said = [messages.seconds_of(seconds) for seconds, *_ in answers]
+        waited = [seconds for seconds in said if not math.isnan(seconds)]
+        if waited and results.remote_rows:
+            self._remote_seconds = sum(waited) / results.remote_rows
+        results.remote_seconds = self._remote_seconds
+        return results
 
     def prefetch(self, attempt: Attempt, executors: Sequence[Executor]) -> Ahead | None:
         number = self._desk.new_number()  # before we look who is there: who goes later makes this order void

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.exchange.blobs import Blob, StageTask
 from streamtopology.jobs.realtime import messages
-from streamtopology.jobs.realtime.messages import Address, Bytes, OrderPart
+from streamtopology.jobs.realtime.messages import Bytes, OrderPart
 from streamtopology.jobs.realtime.secure import Keys, client, secured, server
 from streamtopology.jobs.realtime.worker import Arrival, Event, LostPeer, Worker
 from streamtopology.jobs.worker.cache import PROCESS_CACHE
@@ -161,8 +161,8 @@ def _waiting(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
 
 
 def _envelope(frames: Sequence[zmq.Frame]) -> Arrival:
-    _, _, address, *blobs = frames
-    return Arrival(Address.unpacked(address.bytes), [blob.buffer for blob in blobs])
+    _, _, address, sent_at, *blobs = frames
+    return Arrival.of(address.bytes, sent_at.bytes, [blob.buffer for blob in blobs])
 
 
 def _order(frames: Sequence[zmq.Frame]) -> Event:
@@ -183,7 +183,7 @@ def _serve(post: Post, keys: Callable[[str], Keys], partition: int, anchor: Iter
     exhaust(anchor)
     try:
         with WorkerSockets(post, keys(post.run)) as sockets:
-            Worker(sockets, PROCESS_CACHE, _freeze_at_powers_of_two).serve()
+            Worker(sockets, PROCESS_CACHE, _freeze_at_powers_of_two, time.monotonic).serve()
     except Unavailable as error:
         yield str(error).encode()
 

@@ -425,6 +425,7 @@ def batch_outcome(done: CommittedAttempt, model: SlotModel | None, bound: float 
         bound=bound,
         remote_seconds=done.results.remote_seconds,
         steps=done.steps,
+        memory=done.results.memory,
     )
 
 

@@ -156,6 +156,7 @@ class TopologyRun:
             iterations_per_second=declared_cost.iterations_for(1.0),
             notify=self.notify,
             begins=history.batch_begins,
+            loses=history.attempt_lost,
             settled=self._release,
             trace=options.trace,
         )

@@ -53,6 +53,7 @@ from streamtopology.jobs.worker.bad_tuples import (
     may_be_a_tuples_fault,
     without,
 )
+from streamtopology.jobs.worker.container_memory import container_memory
 from streamtopology.jobs.worker.key_load import measure_keys
 from streamtopology.jobs.worker.observers import tuple_seconds
 from streamtopology.routing.load.load_report import LoadReport
@@ -122,6 +123,7 @@ class InstanceRun:
             due_at=operator.due_at,
             compacted=self.context.compacted(),
             partial=None if gathered is None or self.attempt.dry else gathered.as_text(),
+            memory=container_memory(),
         )
 
     def _process(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:

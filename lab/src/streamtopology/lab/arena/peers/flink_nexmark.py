@@ -79,7 +79,7 @@ def main() -> None:
         text = text.replace(f"${{{name}}}", str(work / "out"))
     *made, insert = statements(text)
     select = insert[insert.upper().index("SELECT") :]
-    settings = {**SETTINGS, **request.get("settings", {})}
+    settings = {**SETTINGS, "pipeline.jars": f"file://{request['jar']}", **request.get("settings", {})}
     with FlinkCluster(work, request["join"], settings) as cluster:
         tables = cluster.tables()
         for statement in (*sources(request, queries), *made):
