@@ -19,7 +19,7 @@ from streamtopology.contract.conditions import MutatedReason as M
 from streamtopology.contract.conditions import ReadyReason as R
 from streamtopology.contract.conditions import ReconfiguringReason as C
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import DriverRefusal
+from streamtopology.contract.stats import DriverRefusal, LostAttempts, SlotMemory
 from streamtopology.k8s import names
 from streamtopology.k8s.decide.answers import Judgement, Silence
 from streamtopology.k8s.decide.observation import SILENT_TIMES
@@ -89,7 +89,7 @@ class Stage:
         self.cluster.fails, self.cluster.refuses = (lambda: False), (lambda call: None)
         self.world.kubelet, self.world.admission, self.world.unmade = fresh.kubelet, fresh.admission, {}
         self.world.silence = self.world.refused = self.world.judgement = None
-        self.world.imbalance = fresh.imbalance
+        self.world.imbalance, self.world.memory, self.world.lost = fresh.imbalance, fresh.memory, fresh.lost
         for (kind, name), body in list(self.cluster.objects.items()):
             if kind == "Pod" and body["status"] != RUNNING:
                 self.cluster.report(kind, name, RUNNING)
@@ -317,6 +317,7 @@ def paused(value: str | None) -> Act:
 AS_BEFORE = applied(executors=[LARGE, SMALL])
 FAILED = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}]}
 NOT_WORTH_IT = Hold(HoldReason.NOT_WORTH_COST, gain_seconds=0.012, batches=30, cost_seconds=0.42)
+NO_ROOM = Hold(HoldReason.NO_ROOM, stages=("counts",), slot=1, state_bytes=3e8, free_bytes=2e7)
 NO_BETTER = Hold(HoldReason.NO_BETTER_PLAN, stages=("counts",))
 MORE_CPU = applied(executors=[{**LARGE, "cpu": "600m"}, SMALL])
 ONE_CLASS = {"executors": [{name: value for name, value in LARGE.items() if name != "replicas"}], "autoscale": SCALED}
@@ -353,6 +354,7 @@ STATES = [
     Stuck("out of tolerance", ("Balanced", B.OUT_OF_TOLERANCE), unbalanced),
     Stuck("not worth it", ("Balanced", B.NOT_WORTH_IT), judged("hold", NOT_WORTH_IT, imbalance=0.5)),
     Stuck("no better plan", ("Balanced", B.NO_BETTER_PLAN), judged("hold", NO_BETTER, imbalance=0.5)),
+    Stuck("no room for state", ("Balanced", B.NO_ROOM), judged("hold", NO_ROOM, imbalance=0.5)),
     Stuck("recommended", ("Balanced", B.RECOMMENDED), judged("recommend"), spec={"rebalance": {"mode": "Recommend"}}),
     Stuck("rebalance off", ("Balanced", B.REBALANCE_OFF), unbalanced, spec={"rebalance": {"mode": "Off"}}),
     Stuck("paused", ("Reconfiguring", C.PAUSED), paused("true"), paused(None)),
@@ -360,6 +362,16 @@ STATES = [
     Stuck("unschedulable pods", ("Degraded", D.EXECUTORS_MISSING), no_node, AS_BEFORE),
     Stuck("evictions", ("Degraded", D.PODS_EVICTED), evicted),
     Stuck("quota", ("Degraded", D.EXECUTORS_NOT_CREATED), quota, AS_BEFORE),
+    Stuck(
+        "state fills an executor",
+        ("Degraded", D.MEMORY_CROWDED),
+        lambda stage: setattr(stage.world, "memory", (SlotMemory(0, 240, 250),)),
+    ),
+    Stuck(
+        "a batch is lost again and again",
+        ("Degraded", D.BATCH_LOST),
+        lambda stage: setattr(stage.world, "lost", LostAttempts(7, 3, "executor large-0 was lost")),
+    ),
     Stuck("resize deferred", ("Degraded", D.RESIZE_DEFERRED), resized("PodResizePending", "Deferred")),
     Stuck("resize infeasible", ("Degraded", D.RESIZE_INFEASIBLE), resized("PodResizePending", "Infeasible")),
     Stuck("resize fails", ("Degraded", D.RESIZE_ERROR), resized("PodResizeInProgress", "Error")),
