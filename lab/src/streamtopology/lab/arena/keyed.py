@@ -31,7 +31,7 @@ SLOW = 0.3
 
 KEYS = 1_000_000
 ROWS_PER_FILE = 500_000
-DIFFERENT_FILES, FILES = 20, 2_000
+DIFFERENT_FILES, FILES = 20, 6_000
 ROW_GROUPS = 20
 # For an engine that needs minutes for one of those files: the first of them, cut into as many.
 SMALL_FILES = 50
@@ -44,8 +44,8 @@ SKEWS = (0.0, 1.0, 1.2)
 
 # By engine its script, and what of the request is its own; `files`: which it reads.
 PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 16}),
-    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 16}),
+    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 12}),
+    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 12}),
     "flink": ("flink_keyed.py", {}),
     "spark": ("spark_keyed.py", {"by": "sql", "files_of_a_batch": 8}),
     "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1, "files": "small"}),
