@@ -272,3 +272,14 @@ def test_key_is_not_gone_because_few_rows_came():
     assert without_gone(load, [few]).key_hashes.tolist() == [1, 2]
     many = replace(report_of({2: 1}), rows=50, bucket_rows=BucketRows.of(np.full(4, 12)))
     assert without_gone(load, [many]).key_hashes.tolist() == [2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_with_as_much_cpu_are_alike_unless_they_are_measured_otherwise(seed: int):
+    """Timings shorter than a CPU limit's periods are off by a factor of two: equal slots had twice the rows of others."""
+    model = estimate(window(12, noise=0.6, seed=seed), [1.0] * 4)
+    for rates in model.rates.values():
+        assert rates[:3] / rates[0] == pytest.approx(1.0, rel=0.3)
+        assert rates[3] / rates[0] == pytest.approx(SPEEDS[3], rel=0.5)
+    quiet = estimate(window(12, noise=0.02, seed=seed, speeds=np.array([1.0, 0.9, 1.0, 0.3])), [1.0] * 4)
+    assert quiet.speeds / quiet.speeds[0] == pytest.approx([1.0, 0.9, 1.0, 0.3], rel=0.03), "a small difference that is sure"
