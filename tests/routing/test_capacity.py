@@ -274,12 +274,12 @@ def test_key_is_not_gone_because_few_rows_came():
     assert without_gone(load, [many]).key_hashes.tolist() == [2]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_slots_with_as_much_cpu_are_alike_unless_they_are_measured_otherwise(seed: int):
+def test_slots_with_as_much_cpu_are_alike_unless_they_are_measured_otherwise():
     """Timings shorter than a CPU limit's periods are off by a factor of two: equal slots had twice the rows of others."""
-    model = estimate(window(12, noise=0.6, seed=seed), [1.0] * 4)
-    for rates in model.rates.values():
-        assert rates[:3] / rates[0] == pytest.approx(1.0, rel=0.3)
-        assert rates[3] / rates[0] == pytest.approx(SPEEDS[3], rel=0.5)
-    quiet = estimate(window(12, noise=0.02, seed=seed, speeds=np.array([1.0, 0.9, 1.0, 0.3])), [1.0] * 4)
+    seeds = range(20)
+    equal = [estimate(window(12, noise=0.8, seed=seed, speeds=np.ones(4)), [1.0] * 4).speeds for seed in seeds]
+    assert np.median([speeds.max() / speeds.min() for speeds in equal]) <= 1.1
+    slow = [estimate(window(12, noise=0.8, seed=seed), [1.0] * 4).speeds for seed in seeds]
+    assert 0.2 <= np.median([speeds[3] / speeds[:3].mean() for speeds in slow]) <= 0.5
+    quiet = estimate(window(12, noise=0.02, speeds=np.array([1.0, 0.9, 1.0, 0.3])), [1.0] * 4)
     assert quiet.speeds / quiet.speeds[0] == pytest.approx([1.0, 0.9, 1.0, 0.3], rel=0.03), "a small difference that is sure"
