@@ -150,7 +150,7 @@ def test_lost_attempts_are_spans_that_failed(tmp_path: Path, collector: Collecto
     assert [step.name for step in steps] == ["choose plan", "attempt", "attempt", *STEPS[1:]]
     assert_in_order(batch, steps)
     assert [(step.attributes.get("error.type"), step.failure) for step in steps[1:4]] == [
-        ("ExecutorLost", "executor 2 was lost"),
+        ("ExecutorLost", "executor slot-2 was lost"),
         ("ShuffleLost", "an executor could not fetch the output of another"),
         (None, None),
     ]

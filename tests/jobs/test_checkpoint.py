@@ -283,12 +283,12 @@ def test_state_is_its_snapshot_and_the_deltas_after_it(checkpoint: Checkpoint) -
     expected = {"a": 2, "c": 2, "d": 1, "z": 2}
     assert counted(checkpoint.load_state(reference, COUNTS)) == expected
 
-    snapshot = checkpoint.compact("words", 0, covered, COUNTS)
-    assert snapshot == checkpoint.compact("words", 0, covered, COUNTS)
+    snapshot = checkpoint.compact(covered, COUNTS)
+    assert snapshot == checkpoint.compact(covered, COUNTS)
     shorter = reference.compacted(snapshot, covered)
     assert shorter.deltas == reference.deltas[2:]
     assert counted(checkpoint.load_state(shorter, COUNTS)) == expected
-    again = shorter.compacted(checkpoint.compact("words", 0, shorter, COUNTS), shorter)
+    again = shorter.compacted(checkpoint.compact(shorter, COUNTS), shorter)
     assert again.deltas == ()
     assert counted(checkpoint.load_state(again, COUNTS)) == expected
     with pytest.raises(ValueError, match="does not begin with"):
@@ -307,7 +307,7 @@ def test_row_state_is_loaded_the_same_way(checkpoint: Checkpoint) -> None:
     loaded = checkpoint.load_state(reference, TUPLES)
     assert isinstance(loaded, RowState)
     assert loaded.rows("a").equals(state.rows("a"))
-    compacted = checkpoint.load_state(StateRef(checkpoint.compact("join", 1, reference, TUPLES), (), 0, 0), TUPLES)
+    compacted = checkpoint.load_state(StateRef(checkpoint.compact(reference, TUPLES), (), 0, 0), TUPLES)
     assert isinstance(compacted, RowState)
     assert sorted(map(str, compacted.rows("a").to_pylist())) == sorted(map(str, state.rows("a").to_pylist()))
 
@@ -352,7 +352,7 @@ def test_snapshot_in_parts_holds_the_same_state(checkpoint: Checkpoint) -> None:
     state = KeyedState(COUNTS)
     add(state, [f"word{i}" for i in range(5_000)])
     reference = StateRef(None, (checkpoint.write_delta("words", 0, 0, 1, state.delta()),), 1, 1)
-    path = checkpoint.compact("words", 0, reference, COUNTS, part_bytes=state.nbytes // 10)
+    path = checkpoint.compact(reference, COUNTS, part_bytes=state.nbytes // 10)
     assert len(list(checkpoint.read_parts(path))) >= 3
     shorter = reference.compacted(path, reference)
     assert counted(checkpoint.load_state(shorter, COUNTS)) == counted(state)
@@ -363,7 +363,7 @@ def test_kept_rows_in_parts_are_the_same_rows(checkpoint: Checkpoint) -> None:
     for rows in (1600, 800, 400, 200, 100):  # chunks of other sizes are merged
         state.append("a", pa.record_batch({"k": ["x"] * rows, "at": np.arange(rows)}, schema=TUPLES.inputs["a"]))
     reference = StateRef(None, (checkpoint.write_delta("join", 0, 0, 1, state.delta()),), 1, 1)
-    path = checkpoint.compact("join", 0, reference, TUPLES, part_bytes=state.nbytes // 5)
+    path = checkpoint.compact(reference, TUPLES, part_bytes=state.nbytes // 5)
     assert len(list(checkpoint.read_parts(path))) >= 3
     loaded = checkpoint.load_state(StateRef(path, (), 1, 1), TUPLES)
     assert isinstance(loaded, RowState)
@@ -440,9 +440,9 @@ def test_garbage_is_what_no_kept_commit_names(checkpoint: Checkpoint) -> None:
         if batch == 4:
             covered = reference
         if batch == 6:
-            reference = reference.compacted(checkpoint.compact("words", 0, covered, COUNTS), covered)
+            reference = reference.compacted(checkpoint.compact(covered, COUNTS), covered)
         checkpoint.commit(commit_record(batch, reference, {"out": [output]}))
-    waiting = checkpoint.compact("words", 0, replace(reference, deltas=reference.deltas[:1]), COUNTS)
+    waiting = checkpoint.compact(replace(reference, deltas=reference.deltas[:1]), COUNTS)
     unfinished = checkpoint.write_delta("words", 0, 12, 1, state.delta())
     left_by_the_dead = [Path(checkpoint.where(f"{path}.{'a' * 32}.partial")) for path in ("commits/.3.json", "epochs/.3.json")]
     being_written = [Path(checkpoint.where(f"{path}.{'b' * 32}.partial")) for path in ("commits/.12.json", "epochs/.4.json")]

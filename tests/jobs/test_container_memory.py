@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamtopology.contract.stats import SlotMemory
+from streamtopology.jobs.driver.attempt_runner import ExecutorLost, PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.driver.early_word import EarlyWord
 from streamtopology.jobs.plan.results import ContainerMemory, InstanceResult, Results
 from streamtopology.jobs.plan.span import Span
@@ -47,6 +48,10 @@ def test_without_a_limit_there_is_nothing_to_fill(tmp_path: Path, files: dict[st
     assert read_container_memory(cgroups(tmp_path, files)) is None
 
 
+def test_what_nobody_knows_is_no_limit(tmp_path: Path):
+    assert read_container_memory(cgroups(tmp_path, {**V2, "memory.stat": "anon 600\n\n"})) is None
+
+
 def results(*state: int, used: int = 700, limit: int | None = 1024) -> Results:
     """A batch after which two operators hold `state` MiB at each slot together, beside all else that is `used`."""
     span = Span("", 0.0, 0.0)
@@ -79,8 +84,9 @@ def test_an_executor_is_named_once_when_state_takes_70_percent_and_again_after_i
     assert word.texts(results(200, 20), PLACES) == []
     (text,) = word.texts(results(240, 20), PLACES)
     assert text.startswith("executor large-0 holds 252 MB of state, 74 % of what its memory has room for beside all else")
-    assert word.texts(results(241, 20), PLACES) == []
-    assert word.texts(results(100, 20), PLACES) == []
+    for around in (220, 241, 215, 260):
+        assert word.texts(results(around, 20), PLACES) == []
+    assert word.texts(results(190, 20), PLACES) == []
     assert len(word.texts(results(240, 240), PLACES)) == 2
 
 
@@ -88,13 +94,20 @@ def test_memory_without_a_limit_or_state_is_never_full():
     word = EarlyWord()
     assert word.texts(results(240, limit=None), PLACES) == []
     assert word.texts(results(0, used=1030), PLACES) == []
-    assert word.after_losses() == ""
+    assert word.likely_cause(PythonWorkerDied()) == ""
 
 
-def test_after_losses_the_fullest_executor_is_the_likely_cause():
+def test_the_fullest_executor_that_may_have_died_is_the_likely_cause():
     word = EarlyWord()
-    assert word.after_losses() == ""
+    assert word.likely_cause(PythonWorkerDied()) == ""
     word.texts(results(240, 300), PLACES)
-    assert word.after_losses().startswith("executor small-0 holds 315 MB of state, 93 %")
+    assert word.likely_cause(PythonWorkerDied()).startswith("executor small-0 holds 315 MB of state, 93 %")
+    assert word.likely_cause(ExecutorLost(["large-0"])).startswith("executor large-0 holds 252 MB of state, 74 %")
+    assert word.likely_cause(ExecutorLost(["other-0"])) == ""
+    assert word.likely_cause(ShuffleLost()) == ""
     word.texts(results(0, 0), PLACES)
-    assert word.after_losses() == ""
+    assert word.likely_cause(PythonWorkerDied()) == ""
+
+
+def test_more_than_all_is_all():
+    assert "100 %" in SlotMemory(0, 500, 0).text("large-0")

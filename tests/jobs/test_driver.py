@@ -277,7 +277,7 @@ def test_the_driver_gives_up_when_every_attempt_loses_an_executor(tmp_path: Path
 def test_executors_that_die_again_while_state_fills_their_memory_are_explained_at_once(tmp_path: Path) -> None:
     flow = Flow(tmp_path, picky(tmp_path, "Named"))
     flow.batch(s=table_of([(1, 1)]))
-    lost = Loss(0, 0)
+    lost = Loss(0, slot=0)
     flow.losses = [lost, lost]
     flow.batch(s=table_of([(1, 1)]))
     assert len(flow.reported) == 2, "no memory has a limit here"

@@ -397,14 +397,14 @@ def test_pattern_of_a_reader_fits_no_draft(folder: Path, monkeypatch: pytest.Mon
     sink = folder_sink(folder / "out", file_per_task)
     sink.publish(0, staged(folder, 1))
     seen: list[int] = []
-    sync: Callable[[Path], None] = module._sync
+    sync: Callable[[Path], None] = module.sync
 
     def look(path: Path) -> None:
         ((count,),) = duckdb.connect().execute("SELECT count(*) FROM 'out/**/*.parquet'").fetchall()
         seen.append(count)
         sync(path)
 
-    monkeypatch.setattr(module, "_sync", look)
+    monkeypatch.setattr(module, "sync", look)
     sink.publish(1, staged(folder, 2))
     assert seen == [1, 2], "the draft is synced, then the manifest's entry"
 

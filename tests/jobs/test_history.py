@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.histories import BY_CAPACITY, HASHED, SLOTS, outcome, reconfiguration, run
 
 from streamtopology.jobs.observe.figures import imbalance_before_and_after, rate_before_and_after
-from streamtopology.jobs.observe.history import KEPT_BATCHES, KEPT_EVENTS, KEPT_WHOLE, History, Recent
+from streamtopology.jobs.observe.history import (
+    KEPT_BATCHES,
+    KEPT_EVENTS,
+    KEPT_REPORTS,
+    KEPT_WHOLE,
+    KEPT_WHOLE_REPORTS,
+    LEAST_BATCHES,
+    History,
+    Recent,
+)
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import MOST_RECONFIGURATIONS, build_stats
 from streamtopology.jobs.view.run_report import build_report, summary_text
+from streamtopology.routing.load.bucket_rows import BucketRows
+from streamtopology.routing.load.load_report import LoadReport
 
 
 def live_objects() -> int:
@@ -74,8 +87,45 @@ def test_state_before_the_first_rerouting_is_remembered() -> None:
 
 def test_only_the_newest_batches_have_loads_of_keys() -> None:
     history = run(KEPT_WHOLE + 3)
-    with_keys = [bool(len(batch.reports[0].bucket_rows)) for batch in history.batches]
+    with_keys = [bool(batch.reports[0].bucket_rows.count) for batch in history.batches]
     assert with_keys == [False] * 3 + [True] * KEPT_WHOLE
+
+
+def test_with_many_instances_fewer_batches_are_kept() -> None:
+    slots = tuple(replace(SLOTS[0], index=number) for number in range(512))
+    history = History("flights", slots, {"first": "mixed", "second": "mixed"})
+    for number in range(300):
+        history.batch_done(outcome(number, {"first": HASHED}))
+    with_keys = [bool(batch.reports[0].bucket_rows.count) for batch in history.batches]
+    assert with_keys == [False] * (KEPT_REPORTS // 1024 - LEAST_BATCHES) + [True] * LEAST_BATCHES
+    assert KEPT_WHOLE_REPORTS // 1024 == LEAST_BATCHES
+    history.slots_are(slots * 100)
+    history.batch_done(outcome(300, {"first": HASHED}))
+    assert [batch.number for batch in history.batches] == list(range(301 - LEAST_BATCHES, 301))
+
+
+def bytes_of_report(used: int, buckets: int) -> float:
+    """Of memory, in a history of reports that were read, with rows in `used` of their buckets."""
+    dense = np.zeros(buckets, np.int64)
+    dense[np.linspace(0, buckets - 1, used).astype(np.int64)] = np.arange(100, 100 + used)
+    batch = outcome(0, {"tail": HASHED})
+    wires = [replace(report, bucket_rows=BucketRows.of(dense)).to_wire() for report in batch.reports]
+    history = History("flights", SLOTS, {"tail": "mixed"})
+    tracemalloc.start()
+    for number in range(KEPT_WHOLE):
+        history.batch_done(replace(batch, number=number, reports=tuple(LoadReport.from_wire(wire) for wire in wires)))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size / (KEPT_WHOLE * len(wires))
+
+
+@pytest.mark.parametrize("buckets", [4096, 65_536])
+def test_report_that_is_kept_takes_the_bytes_of_buckets_with_rows(buckets: int) -> None:
+    bytes_of_report(1, 4096)  # readers are made
+    without_rows = bytes_of_report(0, 4096)
+    assert without_rows < 5_000
+    for used in (1, 16, 1000, 4096):
+        assert bytes_of_report(used, buckets) <= without_rows + 500 + 6.5 * used
 
 
 def test_every_event_is_seen_once_by_a_reader_that_looks_often() -> None:
@@ -98,6 +148,8 @@ def test_reader_that_looks_too_seldom_gets_the_newest() -> None:
     recent.change(0, lambda number: -number)
     recent.change(3, lambda number: -number)
     assert recent.kept() == (7, 8, -9)
+    recent.keep(2)
+    assert (recent.kept(), recent.since(0)) == ((8, -9), (10, (8, -9)))
 
 
 def test_stats_hold_the_newest_reroutings_and_the_summary_counts_all() -> None:

@@ -372,6 +372,27 @@ def test_a_million_integer_keys_take_at_most_64_bytes_each() -> None:
     assert state.nbytes / len(state) <= 64
 
 
+def test_memory_is_given_back_when_most_keys_have_moved_away() -> None:
+    state = counts({"k": pa.int64()})
+
+    def add(values: np.ndarray) -> None:
+        slots = state.slots(KeyColumns.from_arrow(pa.record_batch({"k": values}), ["k"]))
+        state.column("count")[slots] += 1
+
+    add(np.arange(400_000))
+    state.commit()
+    full, ownership = state.nbytes, Ownership(RoutingTable.uniform(range(20)), 0)
+    state.evict(ownership)
+    state.commit()
+    assert 15_000 < len(state) < 25_000
+    assert state.nbytes < 0.15 * full
+    assert (ownership.owners(state.hashes(state.live())) == 0).all()
+    add(state.keys(state.live())[0].to_numpy())
+    assert (state.column("count")[state.live()] == 2).all()
+    state.rollback()
+    assert (state.column("count")[state.live()] == 1).all()
+
+
 def test_nbytes_counts_every_array() -> None:
     state = counts({"k": pa.string()})
     rows = pa.record_batch({"k": [f"{i}" for i in range(5_000)]})

@@ -251,7 +251,7 @@ def test_a_copy_that_later_snapshots_swallowed_is_not_used(tmp_path: Path) -> No
     schema = flow.router.plan.compile().node("n").state
     assert schema is not None
     covered = last.state["n"][0]
-    snapshot = flow.checkpoint.compact("n", 0, covered, schema)
+    snapshot = flow.checkpoint.compact(covered, schema)
     flow.driver.compaction.adopt = lambda state, compacted: {"n": {**state["n"], 0: state["n"][0].compacted(snapshot, covered)}}  # type: ignore[method-assign]
     seen.append(rows_of(2))
     flow.batch(s=seen[-1])

@@ -23,8 +23,9 @@ from streamtopology.k8s.decide.answers import FIRST_QUESTION, PlanningRequest
 from streamtopology.k8s.planning.judge import Judge
 from streamtopology.routing.control import observed
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport, SourceReport, merge
-from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 from streamtopology.topology import Rebalance
 
 # Bytes on the wire that a driver's answer may have with 100 executors (issue 18).
@@ -67,7 +68,7 @@ def report(operator: str, instance: int, rows: np.ndarray, rng: np.random.Genera
         operator, instance, instance, int(rows.sum()), rng.random(), rng.random(), len(used), 48 * len(used),
         heavy_hashes=HASHES[heavy], heavy_rows=rows[heavy].astype(np.int64), heavy_seconds=np.zeros(256),
         heavy_bytes=np.full(256, 48), heavy_labels=("",) * 256,
-        bucket_rows=np.bincount(bucket_of(HASHES[used], BUCKETS), light[used], BUCKETS).astype(np.int64),
+        bucket_rows=BucketRows.of_keys(HASHES[used], light[used], BUCKETS),
     )  # fmt: skip
 
 

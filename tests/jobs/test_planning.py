@@ -22,6 +22,7 @@ from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, SourceReport
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of, partition
@@ -63,7 +64,7 @@ def served(table: RoutingTable | None = None, policy: str = "mixed", keys: int =
                 busy + FIXED_SECONDS,
                 len(mine),
                 1_000 * len(mine),
-                bucket_rows=buckets.astype(np.int64),
+                bucket_rows=BucketRows.of(buckets.astype(np.int64)),
             )
         )
     sources = tuple(
@@ -241,7 +242,7 @@ def test_operators_planned_together_are_reported_one_by_one():
     for operator, table in tables.items():
         for instance in range(4):
             mine = hashes[table.lookup(hashes) == instance]
-            buckets = np.bincount(bucket_of(mine, BUCKETS), minlength=BUCKETS) * 100
+            buckets = BucketRows.of_keys(mine, np.full(len(mine), 100), BUCKETS)
             pairs = {"second": KeyPairs.summed(mine, mine, np.full(len(mine), 100), 100 * len(mine))}
             report = LoadReport(operator, instance, instance, 100 * len(mine), 100 * len(mine) * COST, 1.0, bucket_rows=buckets)
             reports.append(replace(report, key_pairs=pairs if operator == "first" else {}))

@@ -125,7 +125,7 @@ def test_an_envelope_lost_while_its_sender_reads_ahead_ends_the_attempt(by_hand:
     with by_hand.desk.calling(["a/1"]) as call:
         ahead = by_hand.desk.new_number()
         worker.send_multipart([messages.LOST, messages.numbered(ahead), b"tcp://gone:1"])
-        with pytest.raises(ShuffleLost, match="executor a could not reach executor tcp://gone:1"):
+        with pytest.raises(ShuffleLost, match="executor a could not reach a worker at tcp://gone:1"):
             by_hand.answers_of(call)()
 
 

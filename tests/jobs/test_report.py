@@ -15,7 +15,7 @@ from support.histories import CAPACITIES, HASHED, SLOTS, outcome, reconfiguratio
 from streamtopology.contract import formatting
 from streamtopology.contract.stats import Messages
 from streamtopology.jobs.observe.figures import (
-    heaviest_operators,
+    heaviest_operator,
     imbalance,
     imbalance_before_and_after,
     relative_loads,
@@ -132,7 +132,7 @@ def test_ratio_and_share_of_the_bound_compare_the_throughput_after_warm_up():
 
 def test_imbalance_before_and_after_is_of_the_heaviest_operator():
     history = run(12, reroute_at=6, operators=("tail", "destination"))
-    assert heaviest_operators(history) == ("tail",)
+    assert heaviest_operator(history) == "tail"
     before, after = imbalance_before_and_after(history)
     assert before == pytest.approx(median(imbalance(batch, "tail") for batch in history.batches[:6]))
     loads = [share / capacity for share, capacity in zip(HASHED, CAPACITIES, strict=True)]

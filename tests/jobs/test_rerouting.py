@@ -33,6 +33,7 @@ from streamtopology.routing.control.part_seconds import ENOUGH
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import SourceReport
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.routing.table.table import RoutingTable
@@ -175,7 +176,7 @@ def skewed(routed: Routed, number: int, busy: list[float]) -> CommittedAttempt:
             result.report, rows=int(1000 * seconds), busy_seconds=seconds, task_seconds=seconds + 0.01,
             heavy_hashes=np.sort(hash_int64(np.arange(3) + 10 * instance)), heavy_rows=np.full(3, int(200 * seconds)),
             heavy_seconds=np.zeros(3), heavy_bytes=np.full(3, 50), heavy_labels=("a", "b", "c"),
-            bucket_rows=np.where(buckets == instance, int(400 * seconds / 1024), 0),
+            bucket_rows=BucketRows.of(np.where(buckets == instance, int(400 * seconds / 1024), 0)),
         )  # fmt: skip
         instances.append(replace(result, report=report))
     source_tasks = [

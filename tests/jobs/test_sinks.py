@@ -75,7 +75,7 @@ def test_publishing_again_changes_nothing(
 
 
 @pytest.mark.parametrize(("format_", "file_per_task", "numbers"), FOLDERS)
-@pytest.mark.parametrize("died_before", ["_sync", "replace", "_write_whole"])
+@pytest.mark.parametrize("died_before", ["sync", "replace", "_write_whole"])
 def test_a_batch_whose_publishing_broke_off_is_published_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

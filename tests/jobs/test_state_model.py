@@ -165,7 +165,7 @@ class Life:
         reference = self.last.state.get("n", {}).get(instance)
         if reference is not None and reference.deltas:
             assert self.node.state is not None
-            self.waiting = reference, self.checkpoint.compact("n", instance, reference, self.node.state), instance
+            self.waiting = reference, self.checkpoint.compact(reference, self.node.state), instance
 
     def _adopt(self, state: dict[str, dict[int, StateRef]]) -> dict[str, dict[int, StateRef]]:
         if self.waiting is not None:

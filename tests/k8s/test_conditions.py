@@ -190,7 +190,7 @@ CASES: list[tuple[Arrange, str, str, str]] = [
         state_fills_two_executors,
         "Degraded",
         "True/MemoryCrowded",
-        "executor small-0 holds 240 B of state, 96 % of what its memory has room for beside all else (and 1 more)",
+        "the state of executor small-0 takes 90 % or more of what its memory has room for beside all else (and 1 more)",
     ),
     (a_batch_is_lost(2), "Degraded", "False/AsExpected", "everything is as it should be"),
     (
@@ -238,3 +238,22 @@ def test_an_epoch_that_is_too_large_is_reported_once():
     world.settle()
     world.settle()
     assert [reason for reason, _ in world.events] == ["RoutingTooLarge"]
+
+
+def test_an_executor_is_crowded_until_its_state_has_clearly_room_and_says_so_in_round_figures():
+    world = World(manifest())
+    world.settle()
+
+    def degraded(state: int) -> tuple[str, str]:
+        world.memory = (SlotMemory(0, state, 100),)
+        world.settle()
+        found = next(one for one in world.decide().status["conditions"] if one["type"] == "Degraded")
+        return found["reason"], found["message"]
+
+    assert degraded(69)[0] == "AsExpected"
+    reason, message = degraded(71)
+    assert reason == "MemoryCrowded"
+    assert degraded(79) == (reason, message), "figures of every batch would be written again and again"
+    assert degraded(61)[0] == "MemoryCrowded"
+    assert degraded(59)[0] == "AsExpected"
+    assert degraded(69)[0] == "AsExpected"

@@ -23,8 +23,9 @@ from streamtopology.k8s.planning.judge import Judge
 from streamtopology.k8s.planning.process import PlannerDied, PlanningProcess, _Worker
 from streamtopology.routing.control.assessment import Assessment
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
-from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 from streamtopology.topology import Autoscale, ExecutorClass, Rebalance, ScaledClass, Topology, parse
 
 CPU = (1.0, 0.25)
@@ -75,7 +76,7 @@ def report(instance: int, owners: np.ndarray, hot: int) -> LoadReport:
         heavy_seconds=np.zeros(known),
         heavy_bytes=np.zeros(known, np.int64),
         heavy_labels=("hot",) * known,
-        bucket_rows=np.bincount(bucket_of(HASHES, BUCKETS), mine, BUCKETS).astype(np.int64),
+        bucket_rows=BucketRows.of_keys(HASHES, mine, BUCKETS),
     )
 
 

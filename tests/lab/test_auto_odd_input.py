@@ -14,6 +14,7 @@ from streamtopology.lab.simulate.auto import AutoContender
 from streamtopology.lab.simulate.contender import Dealt
 from streamtopology.lab.simulate.site import Batch, Hashes, Site
 from streamtopology.routing.control.decisions import Decision, Reroute
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.hashing import hash_int64
 
@@ -97,7 +98,8 @@ class JustCame(Odd):
 
 
 def _new(report: LoadReport) -> LoadReport:
-    return LoadReport(report.operator, report.instance, report.slot, 0, 0.0, 0.0, bucket_rows=np.zeros_like(report.bucket_rows))
+    none = BucketRows.without_rows(report.bucket_rows.count)
+    return LoadReport(report.operator, report.instance, report.slot, 0, 0.0, 0.0, bucket_rows=none)
 
 
 class NoCapacity(Odd):

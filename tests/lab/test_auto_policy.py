@@ -80,7 +80,7 @@ def test_reports_of_a_poured_batch_have_each_row_once() -> None:
     dealt = judged.deal(stream[3], seen)
     assert sum(report.rows for report in dealt.reports) == ROWS
     for report in dealt.reports:
-        assert int(report.heavy_rows.sum() + report.bucket_rows.sum()) == report.rows
+        assert int(report.heavy_rows.sum() + report.bucket_rows.rows.sum()) == report.rows
     hot = hash_int64(np.array([0]))[0]
     of_key = [int(report.heavy_rows[report.heavy_hashes == hot].sum()) for report in dealt.reports]
     assert sum(of_key) == int(stream[3].rows[stream[3].keys == hot][0])

@@ -65,7 +65,7 @@ def test_full_knowledge_is_the_greedy_scheduler_with_exact_times(k, provisioning
 
 def slow_posg(given: Stream, window: int, tolerance: float, eps: float) -> tuple[list[float], int]:
     """Tuple by tuple, message by message, with the machines but without kernels."""
-    from streamtopology.routing.groupings.posg import PosgScheduler, SchedulerState
+    from streamtopology.lab.reproduce.experiments.posg.scheduler_machine import PosgScheduler, SchedulerState
     from streamtopology.routing.groupings.posg.greedy import packed, to_seconds
     from streamtopology.routing.load.sketches.count_min import dimensions
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from streamtopology.lab.reproduce.experiment import Parameters
 from streamtopology.lab.reproduce.experiments.posg.queues import NOBODY, Stream, advance_greedy
+from streamtopology.lab.reproduce.experiments.posg.scheduler_machine import SchedulerState
 from streamtopology.lab.reproduce.experiments.posg.scheduling import PosgRun
-from streamtopology.routing.groupings.posg import SchedulerState
 from streamtopology.routing.groupings.posg.greedy import packed, to_ticks
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 from streamtopology.routing.load.sketches.count_min import dimensions

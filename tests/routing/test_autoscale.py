@@ -213,18 +213,25 @@ def test_load_is_busy_time_weighed_by_measured_capacity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "replicas", "reason"),
+    ("given", "fewest", "replicas", "for_state"),
     [
-        (replace(seen(4, 0.70), crowded=0.65), 4, ScalingReason.ON_TARGET),
-        (replace(seen(4, 0.70), crowded=0.85), 5, ScalingReason.LOAD),
-        (replace(seen(4, 0.30), crowded=0.60), 4, ScalingReason.LOAD),
-        (replace(seen(4, 0.95), crowded=0.85), 6, ScalingReason.LOAD),
-        (replace(seen(4, 0.00), crowded=0.85), 1, ScalingReason.AT_MINIMUM),
+        (replace(seen(4, 0.70), crowded=0.65), 1, 4, False),
+        (replace(seen(4, 0.70), crowded=0.85), 1, 5, True),
+        (replace(seen(4, 0.30), crowded=0.60), 1, 4, True),
+        (replace(seen(4, 0.95), crowded=0.85), 1, 6, False),
+        (replace(seen(4, 0.00), crowded=0.60), 1, 4, True),
+        (replace(seen(4, 0.00), crowded=0.60), 0, 0, False),
     ],
-    ids=["as the load says", "one more for the state", "none can be missed", "the load needs more", "an idle stream may sleep"],
+    ids=["as the load says", "one more", "none can be missed", "the load needs more", "idle, but there", "asleep"],
 )
-def test_executors_are_enough_for_the_state_too(given: ScalingInput, replicas: int, reason: ScalingReason) -> None:
-    decision = decide(given, SETTINGS, LONG_AGO)
-    assert (decision.replicas, decision.reason.reason) == (replicas, reason)
-    told = "of the room that their memory has for it" in describe(decision.reason)
-    assert told == (given.crowded >= 0.6 and replicas in (4, 5) and given.crowded != 0.65)
+def test_executors_are_enough_for_the_state_too(given: ScalingInput, fewest: int, replicas: int, for_state: bool) -> None:
+    decision = decide(given, replace(SETTINGS, min_replicas=fewest), LONG_AGO)
+    assert decision.replicas == replicas
+    assert ("of the room that their memory has for it" in describe(decision.reason)) == for_state
+
+
+def test_slots_that_are_gone_count_as_no_executors() -> None:
+    timings = Timings.of([StageTiming("count", slot, 1000, 0.5, 0.6) for slot in (0, 2)])
+    found = loads([BatchLoad(10.0, 1.0, timings)], ["large", "", "large", ""], [1.0] * 4, 10.0)
+    assert found["large"].executors == 2
+    assert found.keys() == {"large"}

@@ -14,6 +14,7 @@ from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import TableStage
 from streamtopology.routing.epochs.epoch import Route
 from streamtopology.routing.groupings import VirtualChooser, first_table, make_chooser
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import PlanError, PlanInput
 from streamtopology.routing.planners.consistent import Pairing, Signal, signals
@@ -191,8 +192,7 @@ def test_the_controller_plans_virtual_workers_from_reports_by_key() -> None:
     """Reports count rows per hash bucket; a virtual worker gets an equal part of them, wherever their keys hash."""
     table = first_table("consistent", [0, 1], {"virtualWorkers": 20})
     route = Route("consistent", table, (0, 1), {"virtualWorkers": 20})
-    rows = np.zeros(BUCKETS, np.int64)
-    rows[17] = 1000
+    rows = BucketRows(np.array([17]), np.array([1000]), BUCKETS)
     reports = [LoadReport("count", i, i, 1000, busy, busy, bucket_rows=rows) for i, busy in ((0, 1.0), (1, 3.0))]
     rates = np.array([1000.0, 1000.0 / 3])
     model = SlotModel(np.array([1, 1 / 3]), {"count": 1000.0}, {"count": rates}, {"count": np.zeros(2)})

@@ -14,6 +14,7 @@ from streamtopology.routing import planners
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import TableStage
 from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import PlanError, PlanInput
 from streamtopology.routing.planners.balance import finish_seconds, imbalance
@@ -269,7 +270,7 @@ def test_a_stage_gives_the_planner_the_options_of_the_grouping():
             heavy_seconds=np.zeros(1),
             heavy_bytes=np.ones(1, np.int64),
             heavy_labels=("half",),
-            bucket_rows=np.bincount(np.arange(100), minlength=BUCKETS),
+            bucket_rows=BucketRows.of(np.bincount(np.arange(100), minlength=BUCKETS)),
         ),
         LoadReport(
             "count",
@@ -283,7 +284,7 @@ def test_a_stage_gives_the_planner_the_options_of_the_grouping():
             heavy_seconds=np.zeros(1),
             heavy_bytes=np.ones(1, np.int64),
             heavy_labels=("tenth",),
-            bucket_rows=np.bincount(np.arange(3000, 3300), minlength=BUCKETS),
+            bucket_rows=BucketRows.of(np.bincount(np.arange(3000, 3300), minlength=BUCKETS)),
         ),
     ]
     model = SlotModel(np.ones(2), {"count": 1000.0}, {"count": np.full(2, 1000.0)}, {"count": np.zeros(2)})

@@ -78,6 +78,13 @@ def brings(imbalance: float, **arriving: float) -> Remedy:
     return Remedy(imbalance, 1.0, 0.5, 0.01, 0.0, StageReason(RemedyKind.TABLE, "", imbalance), arriving_bytes=moved)
 
 
+def test_a_routing_that_is_not_worth_its_cost_needs_no_memory():
+    dear = replace(brings(1.0, slot0=10), gain_seconds=0.1, moved_bytes=1e15)
+    found = Scales().weigh({"count": dear}, 0.08, 1.0, 60.0, 1.0, {0: 1.0})
+    assert isinstance(found, Hold)
+    assert found.reason is HoldReason.NOT_WORTH_COST
+
+
 @given(
     arriving=st.lists(st.tuples(st.booleans(), *[st.integers(-20, 20)] * 3), min_size=1, max_size=5),
     free=st.dictionaries(st.integers(0, 2), st.integers(-5, 30)),

@@ -17,8 +17,9 @@ from streamtopology.routing.control.stages_in_window import stages_in_window
 from streamtopology.routing.control.timings import StageTiming, Timings
 from streamtopology.routing.control.window import MIN_BATCHES, WindowBatch
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import KeyPairs, LoadReport, Onward, SourceReport, merge
-from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 from streamtopology.topology import Rebalance
 
 SLOTS = 4
@@ -72,7 +73,6 @@ class Chain:
     def _report(self, operator: str, instance: int, keys: np.ndarray, each: int) -> LoadReport:
         rows, busy = each * len(keys), each * len(keys) / RATE
         hashes = (self.first if operator == "first" else self.second)[keys]
-        buckets = np.bincount(bucket_of(hashes, BUCKETS), minlength=BUCKETS) * each
         pairs = KeyPairs.summed(self.first[keys], self.second[keys], np.full(len(keys), each), rows)
         return LoadReport(
             operator,
@@ -83,7 +83,7 @@ class Chain:
             busy + 0.05,
             state_keys=len(np.unique(hashes)),
             state_bytes=self.state_bytes // SLOTS,
-            bucket_rows=buckets,
+            bucket_rows=BucketRows.of_keys(hashes, np.full(len(keys), each), BUCKETS),
             key_pairs={"second": pairs} if operator == "first" and self.counts_pairs else {},
         )
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from streamtopology.routing.groupings import learning_of, make_chooser
 from streamtopology.routing.groupings.earliest_finish import CostKnowledge, LearntPace
 from streamtopology.routing.groupings.learning import KnowledgeFormatError, LearningChooser
-from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgReport, PosgScheduler, SchedulerState
-from streamtopology.routing.groupings.posg.greedy import packed, priced_cells, to_seconds
+from streamtopology.routing.groupings.posg import PosgInstance, PosgKnowledge, PosgReport
+from streamtopology.routing.groupings.posg.greedy import priced_cells
 from streamtopology.routing.groupings.posg.instance import InstanceState
-from streamtopology.routing.groupings.posg.scheduler import SyncReply
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 from streamtopology.routing.table.hashing import hash_int64
 from streamtopology.topology import groupings
@@ -100,39 +99,6 @@ def test_an_instance_sends_the_same_however_its_tuples_are_cut(columns_hit: list
         start = end
     assert [sent.times.cells.tolist() for sent in at_once] == [sent.times.cells.tolist() for sent in bit_by_bit]
     assert whole.state is cut.state
-
-
-def test_the_scheduler_goes_round_the_papers_four_states() -> None:
-    scheduler = PosgScheduler(2)
-    scheduler.receive_pair(0, pair((1, 1.0)))  # A
-    assert scheduler.state is SchedulerState.ROUND_ROBIN
-    scheduler.receive_pair(1, pair((1, 1.0)))  # B
-    assert scheduler.state is SchedulerState.SEND_ALL
-    first = scheduler.request(0, 2.0)
-    assert (first.estimated_seconds, scheduler.state) == (2.0, SchedulerState.SEND_ALL)
-    second = scheduler.request(1, 3.0)
-    assert scheduler.state is SchedulerState.WAIT_ALL  # C
-    scheduler.receive_reply(0, first.answered(busy_seconds=10.0))  # D
-    assert scheduler.state is SchedulerState.WAIT_ALL
-    scheduler.loads[0] += packed(np.array([1.5]))[0]  # scheduling continues while replies are under way
-    scheduler.receive_reply(1, second.answered(busy_seconds=2.5))  # E
-    assert scheduler.state is SchedulerState.RUN
-    assert to_seconds(scheduler.loads).tolist() == pytest.approx([11.5, 2.5])
-    scheduler.receive_pair(1, pair((1, 4.0)))  # F
-    assert scheduler.state is SchedulerState.SEND_ALL
-    assert scheduler.messages == 5
-
-
-def test_pair_during_a_wait_begins_an_epoch_and_voids_old_replies() -> None:
-    scheduler = PosgScheduler(1)
-    scheduler.receive_pair(0, pair((1, 1.0)))
-    late = scheduler.request(0, 1.0)
-    scheduler.receive_pair(0, pair((1, 2.0)))
-    assert scheduler.state is SchedulerState.SEND_ALL
-    scheduler.receive_reply(0, late.answered(100.0))
-    assert to_seconds(scheduler.loads).tolist() == [1.0]
-    scheduler.receive_reply(0, SyncReply(scheduler.epoch, 2.0))
-    assert to_seconds(scheduler.loads).tolist() == [3.0]
 
 
 def test_the_papers_example_takes_21_seconds_and_round_robin_29() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtopology.contract.wire_values import to_wire
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import MANY, KeyPairs, LoadReport, ReportFormatError, SourceReport, merge
-from streamtopology.routing.table.table import bucket_of
 
 N_BUCKETS = 16
 
@@ -21,10 +21,7 @@ def report_of(rows_per_key: dict[int, int], instance: int = 0, heavy: int = 3, s
     """The report that an instance would make of these rows: the `heavy` largest keys by name, the others by bucket."""
     largest = sorted(sorted(rows_per_key), key=lambda key: -rows_per_key[key])[:heavy]
     hashes = np.array(sorted(largest), np.uint64)
-    bucket_rows = np.zeros(N_BUCKETS, np.int64)
-    for key, rows in rows_per_key.items():
-        if key not in largest:
-            bucket_rows[bucket_of(np.array([key], np.uint64), N_BUCKETS)[0]] += rows
+    light = [key for key in rows_per_key if key not in largest]
     return LoadReport(
         operator="count",
         instance=instance,
@@ -39,7 +36,7 @@ def report_of(rows_per_key: dict[int, int], instance: int = 0, heavy: int = 3, s
         heavy_seconds=np.zeros(len(hashes)),
         heavy_bytes=np.full(len(hashes), state, np.int64),
         heavy_labels=tuple(f"key {key}" for key in hashes),
-        bucket_rows=bucket_rows,
+        bucket_rows=BucketRows.of_keys(np.array(light, np.uint64), np.array([rows_per_key[key] for key in light]), N_BUCKETS),
     )
 
 
@@ -52,7 +49,7 @@ loads = st.dictionaries(keys, st.integers(1, 50), max_size=12)
 def test_merging_keeps_every_row_and_the_bound(batches, max_heavy):
     merged = merge([report_of(rows) for rows in batches], max_heavy)
     assert merged.rows == sum(sum(rows.values()) for rows in batches)
-    assert merged.heavy_rows.sum() + merged.bucket_rows.sum() == merged.rows
+    assert merged.heavy_rows.sum() + merged.bucket_rows.rows.sum() == merged.rows
     assert len(merged.heavy_hashes) <= max_heavy
     assert (merged.heavy_hashes[1:] > merged.heavy_hashes[:-1]).all()
 
@@ -87,7 +84,7 @@ def test_reports_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match="'sum'"):
         merge([LoadReport("sum", 0, 0, 1, 0.0, 0.0), report_of({1: 1})])
     with pytest.raises(ValueError, match="different numbers of buckets"):
-        merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=np.zeros(8, np.int64))])
+        merge([report_of({1: 1}), LoadReport("count", 0, 0, 0, 0.0, 0.0, bucket_rows=BucketRows.without_rows(8))])
     with pytest.raises(ValueError, match="differ in length"):
         LoadReport("count", 0, 0, 0, 0.0, 0.0, heavy_hashes=np.zeros(2, np.uint64))
 
@@ -167,6 +164,8 @@ def test_a_load_report_survives_the_wire(rows):
     back = LoadReport.from_wire(json.loads(json.dumps(report.to_wire())))
     for name, value in vars(report).items():
         returned = getattr(back, name)
+        if isinstance(value, BucketRows):
+            value, returned = value.dense(), returned.dense()
         assert np.array_equal(returned, value) if isinstance(value, np.ndarray) else returned == value
         assert type(returned) is type(value)
 
@@ -176,12 +175,16 @@ def test_a_source_report_survives_the_wire():
     assert SourceReport.from_wire(json.loads(json.dumps(report.to_wire()))) == report
 
 
+BUCKETS = to_wire(BucketRows.of(np.arange(N_BUCKETS)))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2"),
+        ({"format": 1}, "format 1"),
         ({"heavy_rows": "not base64!"}, "load report: heavy_rows is damaged"),
-        ({"bucket_rows": "AAAA"}, "load report: bucket_rows is damaged"),
+        ({"bucket_rows": {**BUCKETS, "rows": "AAAA"}}, "load report: bucket_rows.rows is damaged"),
+        ({"bucket_rows": {**BUCKETS, "count": 3}}, "load report: bucket_rows does not hold: a bucket's number is not among 3"),
         ({"rows": "many"}, "load report: rows is 'many', not a whole number"),
         ({"heavy_labels": ["one too many", "and another"]}, "differ in length"),
     ],
@@ -197,4 +200,4 @@ def test_missing_fields_are_named():
     with pytest.raises(ReportFormatError, match="load report: slot is missing"):
         LoadReport.from_wire(wire)
     with pytest.raises(ReportFormatError, match="source report: rows is missing"):
-        SourceReport.from_wire({"format": 1, "slot": 0})
+        SourceReport.from_wire({"format": 2, "slot": 0})

@@ -11,6 +11,7 @@ from streamtopology.routing.control.decisions import PartCosts
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import ShareStage, TableStage
 from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners import Plan, PlanInput
 from streamtopology.routing.planners.plan import DEFAULT_BETA
@@ -42,7 +43,7 @@ def test_the_groupings_beta_reaches_the_planner(
 
     monkeypatch.setitem(planners.PLANNERS, "mixed", planner)
     instances = tuple(range(SLOTS))
-    report = LoadReport("count", 0, 0, BUCKETS, 1.0, 1.0, bucket_rows=np.ones(BUCKETS, np.int64))
+    report = LoadReport("count", 0, 0, BUCKETS, 1.0, 1.0, bucket_rows=BucketRows.of(np.ones(BUCKETS, np.int64)))
     route = Route("mixed", RoutingTable.uniform(instances), instances, options)
     stage = TableStage("count", route, instances, [report], [report], 1, "mixed")
     stage.remedy(model([1e5] * SLOTS, [0.0] * SLOTS), 0.08, 10)
@@ -79,7 +80,7 @@ def test_hot_key_that_routers_split_counts_as_imbalance_and_is_planned() -> None
             heavy_seconds=np.zeros(1),
             heavy_bytes=np.zeros(1, np.int64),
             heavy_labels=("",),
-            bucket_rows=np.full(BUCKETS, int(80_000 * shares[instance] / BUCKETS)),
+            bucket_rows=BucketRows.of(np.full(BUCKETS, int(80_000 * shares[instance] / BUCKETS))),
         )
         for instance in instances
     ]
@@ -117,7 +118,7 @@ def test_key_is_gone_only_if_all_instances_say_so() -> None:
             heavy_seconds=np.zeros(1),
             heavy_bytes=np.zeros(1, np.int64),
             heavy_labels=("",),
-            bucket_rows=np.ones(BUCKETS, np.int64),
+            bucket_rows=BucketRows.of(np.ones(BUCKETS, np.int64)),
         )
 
     before = [report(0, 1, 50), report(1, 2, 50_000)]

@@ -26,8 +26,9 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings import first_table
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
-from streamtopology.routing.table.table import BUCKETS, bucket_of
+from streamtopology.routing.table.table import BUCKETS
 from streamtopology.topology import Level, Topology, difference, parse
 from support.kube.cluster import Cluster
 from support.wire_stats import whole
@@ -298,7 +299,7 @@ def _report(name: str, instance: int, slot: int, rows: np.ndarray, cpu: float) -
         task_seconds=busy + FIXED_SECONDS, state_keys=int((rows > 0).sum()), state_bytes=48 * int((rows > 0).sum()),
         heavy_hashes=_HASHES[heavy], heavy_rows=rows[heavy], heavy_seconds=np.zeros(len(heavy)),
         heavy_bytes=np.full(len(heavy), 48, np.int64), heavy_labels=tuple(str(key) for key in heavy),
-        bucket_rows=np.bincount(bucket_of(_HASHES, BUCKETS), light, BUCKETS).astype(np.int64),
+        bucket_rows=BucketRows.of_keys(_HASHES, light, BUCKETS),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from streamtopology.contract.reasons import SOURCE
 from streamtopology.routing.control.slot_model import SlotModel
 from streamtopology.routing.control.stages import TableStage
 from streamtopology.routing.epochs.epoch import Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
@@ -33,8 +34,7 @@ def counting(rows: tuple[int, ...], key_rows: int = 0) -> TableStage:
 
 
 def report(instance: int, rows: int, key_rows: int) -> LoadReport:
-    buckets = np.zeros(BUCKETS, np.int64)
-    buckets[instance] = rows - key_rows
+    buckets = BucketRows(np.array([instance]), np.array([rows - key_rows]), BUCKETS)
     light = LoadReport("count", instance, instance, rows, 1.0, 1.0, bucket_rows=buckets)
     if not key_rows:
         return light

@@ -12,6 +12,7 @@ from streamtopology.contract.reasons import SOURCE, EpochCause, EpochReason, Rem
 from streamtopology.contract.stats import Rerouting, Slot
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport, Onward, SourceReport
 
 SLOTS = (
@@ -61,7 +62,7 @@ def load_report(
         heavy_seconds=np.array([busy_seconds / 10]),
         heavy_bytes=np.array([64], np.int64),
         heavy_labels=("N725MQ",),
-        bucket_rows=np.zeros(BUCKETS, np.int64),
+        bucket_rows=BucketRows.without_rows(BUCKETS),
     )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from streamtopology.contract.reasons import EpochCause, EpochReason
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
 from streamtopology.routing.planners.balance import imbalance
-from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
 SLOTS = 4
 BASE = {"source": 600_000.0, "count": 120_000.0, "top": 200_000.0}
@@ -104,5 +105,5 @@ class Stream:
             heavy_seconds=np.zeros(len(heavy)),
             heavy_bytes=np.full(len(heavy), self.bytes_per_key, np.int64),
             heavy_labels=tuple(self.labels[keys[heavy]].tolist()),
-            bucket_rows=np.bincount(bucket_of(hashes, BUCKETS), light, BUCKETS).astype(np.int64),
+            bucket_rows=BucketRows.of_keys(hashes, light, BUCKETS),
         )

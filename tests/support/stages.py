@@ -415,7 +415,7 @@ class FaultyProcess(OneProcess):
         self._flow.forget(loss.slot)
         if not loss.returns:
             self._flow.slots = tuple(slot for slot in self._flow.slots if slot != loss.slot)
-        raise ExecutorLost([str(loss.slot)])
+        raise ExecutorLost([f"slot-{loss.slot}"])
 
     def _by_own_clocks(self, results: Results) -> Results:
         def own(slot: int, span: Span) -> Span:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -15,21 +16,54 @@ from streamtopology.contract import formatting
 from streamtopology.jobs.cli import parameters
 from streamtopology.jobs.cli.command_group import Group
 from streamtopology.jobs.cli.parameters import (
-    COST,
     FILE,
     NON_NEGATIVE,
     OUTPUT_FILE,
     OUTPUT_FOLDER,
     POSITIVE,
     WHOLE,
-    PerOperator,
 )
-from streamtopology.jobs.cli.signals import stop_on_sigterm
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.bench.catalog import BENCHMARKS, OPTIONS, Benchmark
 from streamtopology.lab.nexmark.configuration import NexmarkConfiguration
 
 PerOperatorNumbers = tuple[tuple[str, float], ...]
+
+
+def stop_on_sigterm() -> None:
+    """Have SIGTERM end a run as Ctrl-C does, with everything cleaned up."""
+
+    def interrupt(signum: int, _: object) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+
+
+class _PerOperator(click.ParamType):
+    """`OPERATOR=VALUE`, or `VALUE` alone for all operators that are not named: a pair of name (or "") and value."""
+
+    def __init__(self, value: click.ParamType) -> None:
+        self.name = f"[operator=]{value.name}"
+        self._value = value
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, equals, text = value.rpartition("=")
+        if equals and not name:
+            self.fail(f"{value!r}: name the operator before =", param, ctx)
+        return name, self._value.convert(text, param, ctx)
+
+
+def _cost(text: str) -> float:
+    from streamtopology.topology import parse_duration
+
+    seconds = parse_duration(text)
+    if not seconds:
+        raise ValueError(f"{text!r}: a row costs more than nothing")
+    return seconds
 
 
 @click.command()
@@ -155,16 +189,16 @@ def reproduce(
 
 @click.command()
 @parameters.manifest
-@click.option("--keys", type=PerOperator(POSITIVE), multiple=True, help="Distinct keys (default: 100000).")
+@click.option("--keys", type=_PerOperator(POSITIVE), multiple=True, help="Distinct keys (default: 100000).")
 @click.option(
     "--zipf",
-    type=PerOperator(NON_NEGATIVE),
+    type=_PerOperator(NON_NEGATIVE),
     multiple=True,
     help="Zipf exponent of the keys; 0 is uniform (default: 1.2).",
 )
 @click.option(
     "--cost",
-    type=PerOperator(COST),
+    type=_PerOperator(parameters.Parsed("time", _cost)),
     multiple=True,
     help="Time of a row on one core (default: the manifest's costPerTuple, else 10us).",
 )
@@ -264,7 +298,8 @@ def arena_nexmark(
 ) -> int:
     """Run Nexmark's queries by each engine in turns, on the same events.
 
-    Each has two workers of one core. The exit code is 1 when a result of StreamTopology is missing or wrong.
+    Each has two workers of one core, unless they are to be unequal. The exit
+    code is 1 when a result of StreamTopology is missing or wrong.
     """
     from streamtopology.lab.arena.nexmark import ENGINES_OF_NEXMARK, EQUAL, UNEQUAL, Nexmark
     from streamtopology.lab.arena.run import run_nexmark

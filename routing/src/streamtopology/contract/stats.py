@@ -101,6 +101,8 @@ class Rerouting:
 
 # The share of the room for state from which on an executor is crowded: state grows in steps, as hash tables do.
 CROWDED = 0.7
+# A crowded one has room again below this share: what else it holds changes with each batch.
+ROOMY = 0.6
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class SlotMemory:
 
     def text(self, executor: str) -> str:
         """What fills the executor of that name."""
-        full = f"{percent(self.share)} of what its memory has room for beside all else"
+        full = f"{percent(min(self.share, 1.0))} of what its memory has room for beside all else"
         return f"executor {executor} holds {size(self.state_bytes)} of state, {full}"
 
 
@@ -298,6 +300,11 @@ class Stats(RunFigures):
     def slot_classes(self) -> tuple[str, ...]:
         """Class of each slot by its number, slots that are gone included."""
         return tuple(slot.class_name for slot in self.slots)
+
+    @property
+    def present_classes(self) -> tuple[str, ...]:
+        """The same; empty for slots that are gone."""
+        return tuple(slot.class_name if slot.present else "" for slot in self.slots)
 
     @property
     def slots_by_class(self) -> Mapping[str, int]:

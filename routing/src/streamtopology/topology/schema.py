@@ -35,10 +35,11 @@ def columns_of(ddl: str) -> list[tuple[str, str]]:
 
 def to_ddl(columns: Iterable[tuple[str, str]]) -> str:
     """One canonical DDL text for the columns: `a INT, b STRING`, names quoted where Spark needs it."""
-    return ", ".join(f"{_quoted(name)} {type_text}" for name, type_text in columns)
+    return ", ".join(f"{quoted(name)} {type_text}" for name, type_text in columns)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a column or field, in the backticks that Spark needs for any but a plain one."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

@@ -31,7 +31,7 @@ SLOW = 0.3
 
 KEYS = 1_000_000
 ROWS_PER_FILE = 500_000
-DIFFERENT_FILES, FILES = 20, 2_000
+DIFFERENT_FILES, FILES = 20, 6_000
 ROW_GROUPS = 20
 # For an engine that needs minutes for one of those files: the first of them, cut into as many.
 SMALL_FILES = 50
@@ -44,8 +44,8 @@ SKEWS = (0.0, 1.0, 1.2)
 
 # By engine its script, and what of the request is its own; `files`: which it reads.
 PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 16}),
-    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 16}),
+    "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 12}),
+    "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 12}),
     "flink": ("flink_keyed.py", {}),
     "spark": ("spark_keyed.py", {"by": "sql", "files_of_a_batch": 8}),
     "spark-state": ("spark_keyed.py", {"by": "state", "files_of_a_batch": 1, "files": "small"}),
@@ -73,10 +73,10 @@ def measure(asked: Keyed, arena: Arena, place: Place, announce: Callable[[str], 
     rows: list[dict[str, Any]] = []
     for skew in asked.skews:
         data = place.folder / "data" / f"keyed-{skew:g}"
-        if not (data / "expected.json").exists():
+        if not (data / "counts.json").exists():
             announce(f"writes {DIFFERENT_FILES * ROWS_PER_FILE:,} rows to {data}")
             _write(data, skew)
-        expected = json.loads((data / "expected.json").read_text())
+        expected = json.loads((data / "counts.json").read_text())
         for run in range(asked.runs):
             for engine in asked.engines:
                 row = arena.row(_measurement(engine, f"keyed-{skew:g}/run-{run}", data))
@@ -102,7 +102,7 @@ def _measurement(engine: str, case: str, data: Path) -> Measurement:
 def _write(data: Path, skew: float) -> None:
     """Files of all rows, as Parquet, also small ones, and as CSV; links to them, over and over; the first by itself.
 
-    `expected.json`: the counts of that first one, by kind.
+    `counts.json`: the counts of that first one, by kind.
     """
     shares = zipf_probabilities(KEYS, skew)
     rng = np.random.default_rng(7)
@@ -130,7 +130,7 @@ def _write(data: Path, skew: float) -> None:
                 if not link.exists():  # of an earlier try, which had the same rows
                     link.hardlink_to(file)
     expected = {"parquet": _counts(first), "csv": _counts(first), "small": _counts(part(0))}
-    (data / "expected.json").write_text(json.dumps(expected) + "\n")
+    (data / "counts.json").write_text(json.dumps(expected) + "\n")
 
 
 def _counts(rows: pa.Table) -> list[int]:

@@ -15,8 +15,9 @@ from streamtopology.contract.stats_question import Question
 from streamtopology.jobs.observe.history import BatchOutcome, History
 from streamtopology.jobs.observe.stats import Standing, build_stats
 from streamtopology.routing.epochs.epoch import Epoch, Route
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport, SourceReport
-from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
+from streamtopology.routing.table.table import BUCKETS, RoutingTable
 
 ROWS, KEYS, HEAVY_KEYS = 50_000, 20_000, 256
 BATCH_SECONDS = 1.0
@@ -113,5 +114,5 @@ def _report(instance: int, hashes: np.ndarray, rows: np.ndarray, rng: np.random.
         heavy_seconds=np.zeros(len(heavy)),
         heavy_bytes=np.full(len(heavy), 48, np.int64),
         heavy_labels=tuple(str(key) for key in heavy),
-        bucket_rows=np.bincount(bucket_of(hashes, BUCKETS), light, BUCKETS).astype(np.int64),
+        bucket_rows=BucketRows.of_keys(hashes, light, BUCKETS),
     )

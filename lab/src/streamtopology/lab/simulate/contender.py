@@ -22,6 +22,7 @@ from streamtopology.routing.control.decisions import Reroute, TopologyFacts
 from streamtopology.routing.control.feed import CommittedBatch, Feed
 from streamtopology.routing.epochs.epoch import Epoch, Route
 from streamtopology.routing.groupings import first_table, make_chooser
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import LoadReport
 from streamtopology.routing.planners.balance import imbalance
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of, moved, partition
@@ -232,7 +233,7 @@ class Contender:
         """The reports with their rows per bucket: keys that are split are nobody's heavy ones."""
         cells = chosen.astype(np.int64) * BUCKETS + bucket_of(batch.hashes, BUCKETS)
         rows = np.bincount(cells, minlength=self.site.parallelism * BUCKETS).reshape(-1, BUCKETS)
-        return [replace(report, bucket_rows=rows[report.instance]) for report in reports]
+        return [replace(report, bucket_rows=BucketRows.of(rows[report.instance])) for report in reports]
 
     def reports(
         self, rows: Floats, work: Floats, table: RoutingTable, keys: Sequence[KeysAt], batch: Batch, seen: Hashes
@@ -243,7 +244,7 @@ class Contender:
         for report, here in zip(self._reports(rows, work), keys, strict=True):
             heavy, light = _heavy_and_light(here.rows)
             speed = self.site.cpu[report.slot]
-            buckets = bucket_of(batch.keys[here.positions[light]], BUCKETS)
+            light_keys = batch.keys[here.positions[light]]
             detailed.append(
                 replace(
                     report,
@@ -254,7 +255,7 @@ class Contender:
                     heavy_seconds=here.work[heavy] / speed if batch.times_keys else np.zeros(len(heavy)),
                     heavy_bytes=np.full(len(heavy), self._state_bytes, np.int64),
                     heavy_labels=("",) * len(heavy),
-                    bucket_rows=np.bincount(buckets, here.rows[light], BUCKETS).astype(np.int64),
+                    bucket_rows=BucketRows.of_keys(light_keys, here.rows[light], BUCKETS),
                 )
             )
         return detailed

@@ -24,11 +24,12 @@ from streamtopology.contract.formatting import percent
 from streamtopology.contract.phases import Phase
 from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import Hold, HoldReason
-from streamtopology.contract.stats import CROWDED
+from streamtopology.contract.stats import CROWDED, ROOMY
 from streamtopology.k8s import names
 from streamtopology.k8s.decide import evictions
 from streamtopology.k8s.decide.asked_replicas import writers_quarrel
 from streamtopology.k8s.decide.completion import Completion, completed_now, read_completion, still_completed
+from streamtopology.k8s.decide.fields import items_at
 from streamtopology.k8s.decide.observation import Observation
 from streamtopology.k8s.decide.owned_objects import Job, Pod
 from streamtopology.k8s.decide.resizing import why_not_resized
@@ -79,7 +80,7 @@ ALARMING = frozenset(
 )
 
 # Reasons of Balanced=False by which the controller decides to leave the routing as it is.
-LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN})
+LEFT = frozenset({BalancedReason.NOT_WORTH_IT, BalancedReason.NO_BETTER_PLAN, BalancedReason.NO_ROOM})
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def ready(seen: Observation, topology: Topology) -> Condition:
     return _runs(seen, topology)
 
 
-def reconfiguring(seen: Observation, under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
+def reconfiguring(under_way: tuple[str, str] | None, waits: bool, paused: bool) -> Condition:
     """Reconfiguring: True with the kind and the sentence of the change that is under way."""
     if paused:
         return Condition(
@@ -246,47 +247,32 @@ def imbalance(seen: Observation) -> float | None:
 
 
 def balanced(seen: Observation, topology: Topology) -> Condition:
+    status, reason, message = _balance(seen, topology)
+    return Condition(ConditionType.BALANCED, status, reason, message)
+
+
+def _balance(seen: Observation, topology: Topology) -> tuple[Literal["True", "False", "Unknown"], BalancedReason, str]:
+    """Status, reason and sentence of Balanced."""
     judgement = seen.answer.judgement if seen.answer else None
     verdict = judgement.verdict if judgement is not None and isinstance(judgement.verdict, Hold) else None
     tolerance, now = topology.rebalance.tolerance, imbalance(seen)
     if now is None:
-        return Condition(ConditionType.BALANCED, "Unknown", BalancedReason.NOT_MEASURED, "no batch has been measured yet")
+        return "Unknown", BalancedReason.NOT_MEASURED, "no batch has been measured yet"
     if judgement is not None and judgement.kind == "recommend":
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.RECOMMENDED,
-            f"mode is Recommend; would re-route: {describe(judgement.reason)}",
-        )
+        return "False", BalancedReason.RECOMMENDED, f"mode is Recommend; would re-route: {describe(judgement.reason)}"
     figure, bound = f"imbalance {percent(now)}", f"the tolerance of {percent(tolerance)}"
     if now <= tolerance:
-        return Condition(ConditionType.BALANCED, "True", BalancedReason.WITHIN_TOLERANCE, f"{figure}, within {bound}")
+        return "True", BalancedReason.WITHIN_TOLERANCE, f"{figure}, within {bound}"
     if verdict is not None and verdict.reason is HoldReason.NOT_WORTH_COST:
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.NOT_WORTH_IT,
-            f"{figure}, and a better routing is {describe(verdict)}",
-        )
+        return "False", BalancedReason.NOT_WORTH_IT, f"{figure}, and a better routing is {describe(verdict)}"
     if verdict is not None and verdict.reason is HoldReason.NO_ROOM:
-        return Condition(ConditionType.BALANCED, "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}")
+        return "False", BalancedReason.NO_ROOM, f"{figure}: {describe(verdict)}"
     if verdict is not None and verdict.reason is HoldReason.NO_BETTER_PLAN:
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.NO_BETTER_PLAN,
-            f"{figure}: {describe(verdict)}; status.boundBy has what bounds the batches",
-        )
+        text = f"{figure}: {describe(verdict)}; status.boundBy has what bounds the batches"
+        return "False", BalancedReason.NO_BETTER_PLAN, text
     if topology.rebalance.mode == "Off":
-        return Condition(
-            ConditionType.BALANCED,
-            "False",
-            BalancedReason.REBALANCE_OFF,
-            f"{figure}, beyond {bound}, and rebalance.mode is Off",
-        )
-    return Condition(
-        ConditionType.BALANCED, "False", BalancedReason.OUT_OF_TOLERANCE, f"{figure}, beyond {bound}, being watched"
-    )
+        return "False", BalancedReason.REBALANCE_OFF, f"{figure}, beyond {bound}, and rebalance.mode is Off"
+    return "False", BalancedReason.OUT_OF_TOLERANCE, f"{figure}, beyond {bound}, being watched"
 
 
 def degraded(seen: Observation, topology: Topology, problem: tuple[str, str] | None, settled: bool) -> Condition:
@@ -340,13 +326,18 @@ def _troubles(seen: Observation, topology: Topology, settled: bool) -> Iterator[
 
 
 def _crowded_executors(seen: Observation) -> Iterator[tuple[str, str]]:
-    """The executor whose state leaves the least room in its memory, where that is little."""
-    stats = seen.stats
-    crowded = sorted((one for one in stats.memory if one.share > CROWDED), key=lambda one: -one.share) if stats else []
-    if stats is not None and crowded:
+    """The executor whose state leaves the least room in its memory, where that is little, in figures that rarely change."""
+    said = any(one.get("reason") == DegradedReason.MEMORY_CROWDED for one in items_at(seen.status, "conditions"))
+    known = seen.stats.memory if seen.stats is not None else ()
+    crowded = [one for one in known if one.share > (ROOMY if said else CROWDED)]
+    if seen.stats is not None and crowded:
+        fullest = max(crowded, key=lambda one: one.share)
         more = f" (and {len(crowded) - 1} more)" if len(crowded) > 1 else ""
+        share = percent(min(int(10 * fullest.share), 10) / 10)
+        room = f"takes {share} or more of what its memory has room for beside all else{more}"
+        name = seen.stats.slots[fullest.slot].executor
         remedy = "give its class more memory, or add executors"
-        yield DegradedReason.MEMORY_CROWDED, f"{crowded[0].text(stats.slots[crowded[0].slot].executor)}{more}: {remedy}"
+        yield DegradedReason.MEMORY_CROWDED, f"the state of executor {name} {room}: {remedy}"
 
 
 def _evicted(seen: Observation, component: str = "") -> list[str]:

@@ -26,7 +26,7 @@ def manifest_fields(step: Step, fields: Iterable[str]) -> tuple[str, ...]:
     pod = _pod_of(step)
     if pod is None:
         return ()
-    return tuple(dict.fromkeys(f"{pod}{below}" for field in fields if (below := _below(pod, field)) is not None))
+    return tuple(dict.fromkeys(f"{pod}{below}" for field in fields if (below := _below(field)) is not None))
 
 
 def _pod_of(step: Step) -> str | None:
@@ -39,8 +39,8 @@ def _pod_of(step: Step) -> str | None:
     return {names.DEPLOYMENT.kind: "spec.driver.", names.JOB.kind: "spec.driver."}.get(kind)
 
 
-def _below(pod: str, field: str) -> str | None:
-    """The field in that part; None where the operator alone has written it."""
+def _below(field: str) -> str | None:
+    """The field in that part of the manifest; None where the operator alone has written it."""
     if (found := _CONTAINER.match(field)) is not None:
         name, resource = found.groups()
         if name == "resources":

@@ -110,7 +110,7 @@ def build(
     judged = [
         ready,
         conditions.balanced(seen, topology),
-        conditions.reconfiguring(seen, under_way, waits, paused),
+        conditions.reconfiguring(under_way, waits, paused),
         degraded,
         conditions.mutated(mutated),
         *kstatus(ready, degraded, (ReconfiguringReason.PAUSED, _UNAPPLIED) if unapplied else under_way),

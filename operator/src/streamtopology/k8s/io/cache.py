@@ -47,11 +47,11 @@ def _unheeded(_kind: str, _namespace: str | None, _why: str) -> None:
 
 
 @asynccontextmanager
-async def no_sooner(seconds: float = LEAST_SECONDS) -> AsyncIterator[None]:
-    """Take at least so long, unless the block raises."""
+async def no_sooner() -> AsyncIterator[None]:
+    """Take at least `LEAST_SECONDS`, unless the block raises."""
     began = time.monotonic()
     yield
-    await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
+    await asyncio.sleep(max(0.0, began + LEAST_SECONDS - time.monotonic()))
 
 
 @dataclass

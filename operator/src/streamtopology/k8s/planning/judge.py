@@ -276,7 +276,7 @@ class Scaler:
             return autoscaler.idle_loads({**absent, **stats.slots_by_class}) if is_idle else None
         if max(int(batch.timings.table["slot"].max(initial=0)) for batch in recent) >= len(stats.cpu):
             return None  # these batches ran on more executors than there are now
-        return self._with_absent(autoscaler.loads(recent, stats.slot_classes, stats.cpu, now), stats, request)
+        return self._with_absent(autoscaler.loads(recent, stats.present_classes, stats.cpu, now), stats, request)
 
     @staticmethod
     def _with_absent(known: Mapping[str, ClassLoad], stats: Stats, request: PlanningRequest) -> Mapping[str, ClassLoad]:

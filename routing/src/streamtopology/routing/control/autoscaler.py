@@ -106,7 +106,8 @@ def loads(
 ) -> dict[str, ClassLoad]:
     """The load of each class over the time from the first batch's start to `until`; nothing without batches.
 
-    slot_classes, declared_cpu: the class and the cores of each slot. Capacity is relative to the fastest declared slot.
+    slot_classes, declared_cpu: the class and the cores of each slot; of one that is gone the class is empty. Capacity is
+    relative to the fastest declared slot.
     """
     if not batches:
         return {}
@@ -117,7 +118,8 @@ def loads(
     busy: list[float] = (np.bincount(table["slot"], table["busy_seconds"], len(declared_cpu)) / elapsed).tolist()
     slots_of: defaultdict[str, list[int]] = defaultdict(list)
     for slot, name in enumerate(slot_classes):
-        slots_of[name].append(slot)
+        if name:
+            slots_of[name].append(slot)
     return {
         name: ClassLoad(
             executors=len(slots),
@@ -167,8 +169,8 @@ class Demand:
     figures: Sizing
 
     @classmethod
-    def of(cls, given: ScalingInput, target: float) -> Demand | None:
-        """None: nothing has been measured."""
+    def of(cls, given: ScalingInput, target: float, may_sleep: bool = False) -> Demand | None:
+        """None: nothing has been measured. `may_sleep`: without work no executor has to be there, nor its state in memory."""
         classes = given.classes.values()
         present = sum(load.executors * load.capacity for load in classes)
         if present <= 0:
@@ -177,7 +179,8 @@ class Demand:
         behind = _behind(given)
         waiting = max(behind - LAG_SECONDS, 0.0) / CATCH_UP_SECONDS
         utilisation = work / present
-        by_load, by_state = work * (1 + waiting) / target, present * given.crowded / CROWDED if work else 0.0
+        by_load = work * (1 + waiting) / target
+        by_state = 0.0 if may_sleep and not work else present * given.crowded / CROWDED
         figures = Sizing(
             ScalingReason.ON_TARGET,
             given.wanted,
@@ -195,7 +198,8 @@ class Demand:
 def _recommend(given: ScalingInput, settings: Autoscale) -> Sizing:
     """The request of this input by itself, within the bounds, with its reason."""
     wanted = settings.within(given.wanted)
-    scaled, demand = given.classes.get(settings.executor_class), Demand.of(given, settings.target_utilisation)
+    scaled = given.classes.get(settings.executor_class)
+    demand = Demand.of(given, settings.target_utilisation, settings.min_replicas == 0)
     if scaled is None or scaled.capacity <= 0 or demand is None:
         return Sizing(ScalingReason.NOT_MEASURED, wanted)
     figures = replace(demand.figures, replicas=wanted)

@@ -1,8 +1,11 @@
-"""The memory that a plan needs: state moves to executors that must have room for it. Pure."""
+"""The memory that a plan needs: state moves to executors that must have room for it. Pure.
+
+Only what a slot gets more than it gives counts. Both may be there for some batches, which the bar of `CROWDED` leaves room for.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,17 +18,15 @@ from streamtopology.routing.table.table import RoutingTable
 def arriving_bytes(given: PlanInput, plan: Plan, slot_by_instance: Sequence[int]) -> dict[int, float]:
     """By slot, the bytes of state that it has more under `plan` than now; `slot_by_instance`: of each active instance."""
     change = _bytes_held(given, plan.table) - _bytes_held(given, given.current)
-    arriving = Counter[int]()
-    for instance, slot in zip(given.instances, slot_by_instance, strict=True):
-        arriving[slot] += float(change[instance])
-    return dict(arriving)
+    return added_bytes({slot: float(change[at])} for at, slot in zip(given.instances, slot_by_instance, strict=True))
 
 
 def added_bytes(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
     """The sum by slot."""
-    total = Counter[int]()
+    total = defaultdict[int, float](float)
     for part in parts:
-        total.update(part)
+        for slot, size in part.items():
+            total[slot] += size
     return dict(total)
 
 
@@ -40,4 +41,4 @@ def _bytes_held(given: PlanInput, table: RoutingTable) -> npt.NDArray[np.float64
     if len(given.bucket_state):
         owners, state = np.concatenate([owners, table.buckets]), np.concatenate([state, given.bucket_state])
     highest = max(*table.instances(), *given.current.instances(), *given.instances)
-    return np.bincount(owners, state, highest + 1)
+    return np.bincount(owners, state, highest + 1).astype(np.float64)

@@ -119,10 +119,14 @@ class Scales:
             return Hold(HoldReason.NO_BETTER_PLAN, stages=tuple(sorted(ripe)), trust=trust)
         # Shares move no state: with a switch that is made anyway they cost nothing, so that a gain need not be certain.
         noticeable |= {name: judged[name] for name in ripe if judged[name].shares and judged[name].gain_seconds > 0}
+        batches = horizon_seconds / max(batch_seconds, 1e-3)
+        wanted = _if_worth_it(noticeable, batches, horizon_seconds, trust)
         fitting = _with_room(noticeable, ripe, free_bytes)
+        if isinstance(wanted, Hold) or len(fitting) == len(noticeable):
+            return wanted
         if not ripe & fitting.keys():
             return _no_room({name: noticeable[name] for name in ripe & noticeable.keys()}, free_bytes)
-        return _if_worth_it(fitting, horizon_seconds / max(batch_seconds, 1e-3), horizon_seconds, trust)
+        return _if_worth_it(fitting, batches, horizon_seconds, trust)
 
     def _is_ripe(self, name: str, imbalance: float, tolerance: float) -> bool:
         clear = imbalance > CLEAR * tolerance

@@ -97,7 +97,7 @@ class WChoicesChooser(ManyChoicesChooser):
         return _ALL
 
 
-def fewest_choices(head: Floats, k: int, tolerance: float = TOLERANCE) -> int:
+def fewest_choices(head: Floats, k: int) -> int:
     """The least d with which the head, float64[h] shares in falling order, is balanced over k instances; k: all of them.
 
     Section IV-A: for every prefix of the head, what must lie on its b instances (all of the prefix, and what of the
@@ -111,7 +111,7 @@ def fewest_choices(head: Floats, k: int, tolerance: float = TOLERANCE) -> int:
     for d in range(max(2, int(np.ceil(head[0] * k))), k):
         held = k - k * ((k - 1) / k) ** (d * keys)
         load = prefix + (held / k) ** d * rest_of_head + (held / k) ** 2 * tail
-        if (load <= held * (1 / k + tolerance)).all():
+        if (load <= held * (1 / k + TOLERANCE)).all():
             return d
     return k
 

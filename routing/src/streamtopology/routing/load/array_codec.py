@@ -52,9 +52,9 @@ Block = Annotated[bytes, Form(lambda block: base64.b64encode(block).decode("asci
 
 def pack_columns(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Named flat arrays as one compressed block, integers as narrow as they fit; `unpack_columns` reads it back."""
-    narrow = {name: _narrow(column) for name, column in columns.items()}
-    header = json.dumps([[name, column.dtype.str, len(column)] for name, column in narrow.items()]).encode()
-    body = b"".join(column.tobytes() for column in narrow.values())
+    narrowed = {name: narrow(column) for name, column in columns.items()}
+    header = json.dumps([[name, column.dtype.str, len(column)] for name, column in narrowed.items()]).encode()
+    body = b"".join(column.tobytes() for column in narrowed.values())
     return zlib.compress(b"%d\n" % len(header) + header + body, level=1)
 
 
@@ -82,18 +82,12 @@ def _known(dtype: object) -> str:
     return str(dtype)
 
 
-def _narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Little-endian; signed integers in the fewest bytes that hold them all."""
     if column.dtype.kind == "i":
-        lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-        fitting = next(kind for kind in (np.int8, np.int16, np.int32, np.int64) if _holds(kind, lowest, highest))
-        column = column.astype(fitting)
+        lowest = min(int(column.min()), ~int(column.max())) if len(column) else -1
+        column = column.astype(np.min_scalar_type(lowest))
     return column.astype(column.dtype.newbyteorder("<"), copy=False)
-
-
-def _holds(kind: type[np.signedinteger[Any]], lowest: int, highest: int) -> bool:
-    limits = np.iinfo(kind)
-    return limits.min <= lowest and highest <= limits.max
 
 
 def _decompressed(block: bytes) -> bytes:

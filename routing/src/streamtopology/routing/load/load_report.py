@@ -18,10 +18,10 @@ from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.contract.wire_values import AnyFloat, WireError, from_wire, to_wire
 from streamtopology.routing.load.array_codec import Counts, Floats, Hashes
+from streamtopology.routing.load.bucket_rows import NO_BUCKETS, BucketRows
 from streamtopology.routing.load.sketches.key_pairs import grouped
-from streamtopology.routing.table.table import bucket_of
 
-REPORT_FORMAT = 1
+REPORT_FORMAT = 2
 
 _Report = TypeVar("_Report")
 
@@ -137,7 +137,7 @@ class LoadReport:
     heavy_seconds: Floats = field(default_factory=_no_seconds)
     heavy_bytes: Counts = field(default_factory=_no_counts)
     heavy_labels: tuple[str, ...] = ()
-    bucket_rows: Counts = field(default_factory=_no_counts)
+    bucket_rows: BucketRows = NO_BUCKETS
     onward: Mapping[str, Onward] = field(default_factory=dict[str, Onward])
     key_pairs: Mapping[str, KeyPairs] = field(default_factory=dict[str, KeyPairs])
     parts_merged: int = 0
@@ -161,7 +161,7 @@ class LoadReport:
         return bool(self.heavy_seconds.any())
 
     def without_keys(self) -> LoadReport:
-        """Without the arrays per key and bucket (32 kB and more); all totals stay."""
+        """Without the arrays per key and bucket; all totals stay."""
         return replace(
             self,
             heavy_hashes=_NO_HASHES,
@@ -169,7 +169,7 @@ class LoadReport:
             heavy_seconds=_NO_SECONDS,
             heavy_bytes=_NO_COUNTS,
             heavy_labels=(),
-            bucket_rows=_NO_COUNTS,
+            bucket_rows=NO_BUCKETS,
             key_pairs={},
         )
 
@@ -233,11 +233,10 @@ def merge(reports: Sequence[LoadReport], max_heavy: int | None = HEAVY_KEYS, max
         raise ValueError(f"merge: reports of {first.operator!r} and of {', '.join(strangers)} do not add up")
     last_of = {report.instance: report for report in reports}
     heavy = _merge_heavy(reports)
-    bucket_rows = _merge_buckets(reports)
+    bucket_rows = BucketRows.summed([report.bucket_rows for report in reports])
     if max_heavy is not None and len(heavy.hashes) > max_heavy:
         heavy, dropped = heavy.split(max_heavy)
-        if len(bucket_rows):
-            np.add.at(bucket_rows, bucket_of(dropped.hashes, len(bucket_rows)), dropped.rows)
+        bucket_rows = bucket_rows.plus(dropped.hashes, dropped.rows)
     return LoadReport(
         operator=first.operator,
         instance=first.instance if len(last_of) == 1 else MANY,
@@ -295,15 +294,6 @@ def _merge_heavy(reports: Sequence[LoadReport]) -> _Heavy:
     labels = [label for report in reports for label in report.heavy_labels]
     state = np.concatenate([report.heavy_bytes for report in reports])
     return _Heavy(hashes, rows, seconds, state[latest], tuple(labels[int(i)] for i in latest))
-
-
-def _merge_buckets(reports: Sequence[LoadReport]) -> Counts:
-    counted = [report.bucket_rows for report in reports if len(report.bucket_rows)]
-    if not counted:
-        return _no_counts()
-    if len({len(rows) for rows in counted}) > 1:
-        raise ValueError(f"merge: reports of {reports[0].operator!r} count different numbers of buckets")
-    return np.stack(counted).sum(axis=0)
 
 
 def _merge_onward(reports: Sequence[LoadReport]) -> dict[str, Onward]:

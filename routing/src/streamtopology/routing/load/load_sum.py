@@ -14,13 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamtopology.routing.load.array_codec import Block, pack_columns, unpack_columns
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.load.load_report import HEAVY_KEYS, KEY_PAIRS, KeyPairs, LoadReport, ReportFormatError, merge
-from streamtopology.routing.table.table import bucket_of
 
 Columns = dict[str, npt.NDArray[Any]]
-
-# Buckets of all instances of an operator together: four thousand instances. A sum that claims more is damaged.
-MOST_COUNTERS = 1 << 24
 
 _WHOLE = ("instance", "slot", "rows", "state_keys", "state_bytes")
 _SECONDS = ("busy_seconds", "task_seconds")
@@ -65,8 +62,6 @@ class LoadSum:
     def _reports(self, columns: Columns) -> list[LoadReport]:
         count = len(columns["instance"])
         n_buckets = int(columns["n_buckets"][0])
-        if not 0 <= n_buckets * count <= MOST_COUNTERS:
-            raise ValueError(f"{count} instances with {n_buckets} buckets each are more than anybody has")
         heavy = _divided(columns, (*_HEAVY, "heavy_seconds"), columns["heavy"])
         buckets = _divided(columns, ("bucket", "bucket_rows"), columns["buckets"])
         pairs = [self._key_pairs(columns, number) for number in range(len(self.consumers))]
@@ -85,7 +80,7 @@ class LoadSum:
                 heavy_seconds=heavy[part]["heavy_seconds"],
                 heavy_bytes=heavy[part]["heavy_bytes"],
                 heavy_labels=("",) * len(heavy[part]["heavy_hashes"]),
-                bucket_rows=_dense(buckets[part], n_buckets),
+                bucket_rows=BucketRows(buckets[part]["bucket"], buckets[part]["bucket_rows"], n_buckets),
                 key_pairs={consumer: of_parts[part] for consumer, of_parts in zip(self.consumers, pairs, strict=True)},
             )
             for part in range(count)
@@ -133,9 +128,6 @@ def _largest(weights: Sequence[npt.NDArray[Any]], count: int) -> list[npt.NDArra
 
 
 def _without_light_keys(report: LoadReport, heavy: npt.NDArray[np.bool_]) -> LoadReport:
-    bucket_rows = report.bucket_rows.copy()
-    if len(bucket_rows):
-        np.add.at(bucket_rows, bucket_of(report.heavy_hashes[~heavy], len(bucket_rows)), report.heavy_rows[~heavy])
     return replace(
         report,
         heavy_hashes=report.heavy_hashes[heavy],
@@ -143,7 +135,7 @@ def _without_light_keys(report: LoadReport, heavy: npt.NDArray[np.bool_]) -> Loa
         heavy_seconds=report.heavy_seconds[heavy],
         heavy_bytes=report.heavy_bytes[heavy],
         heavy_labels=("",) * int(heavy.sum()),
-        bucket_rows=bucket_rows,
+        bucket_rows=report.bucket_rows.plus(report.heavy_hashes[~heavy], report.heavy_rows[~heavy]),
     )
 
 
@@ -170,13 +162,11 @@ def _keys(parts: Sequence[LoadReport]) -> Columns:
 
 
 def _buckets(parts: Sequence[LoadReport]) -> Columns:
-    """The buckets that had rows: most have none, as each belongs to one instance."""
-    used = [np.flatnonzero(part.bucket_rows) for part in parts]
     return {
-        "n_buckets": np.array([max(len(part.bucket_rows) for part in parts)]),
-        "buckets": np.array([len(each) for each in used], np.int64),
-        "bucket": np.concatenate(used),
-        "bucket_rows": np.concatenate([part.bucket_rows[each] for part, each in zip(parts, used, strict=True)]),
+        "n_buckets": np.array([max(part.bucket_rows.count for part in parts)]),
+        "buckets": np.array([len(part.bucket_rows.numbers) for part in parts], np.int64),
+        "bucket": np.concatenate([part.bucket_rows.numbers for part in parts]),
+        "bucket_rows": np.concatenate([part.bucket_rows.rows for part in parts]),
     }
 
 
@@ -196,9 +186,3 @@ def _divided(columns: Columns, names: Sequence[str], counts: npt.NDArray[Any]) -
             raise ValueError(f"column {name!r} has {len(columns[name])} values, not {int(counts.sum())}")
     # np.split takes ten times as long for parts as small as these.
     return [{name: columns[name][start:end] for name in names} for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def _dense(used: Columns, n_buckets: int) -> npt.NDArray[np.int64]:
-    dense = np.zeros(n_buckets, np.int64)
-    dense[used["bucket"]] = used["bucket_rows"]
-    return dense

@@ -55,7 +55,7 @@ def planner_load_of(reports: Sequence[LoadReport], batches: int, rates: Rates, m
     the rest is spread evenly over the buckets, as hashing spreads keys. Raises ValueError as `merge` does.
     """
     merged = merge([as_work(report, rates) for report in reports], max_heavy)
-    n_buckets = len(merged.bucket_rows)
+    n_buckets = merged.bucket_rows.count
     heavy_bytes = merged.heavy_bytes.astype(np.float64)
     light_bytes = max(merged.state_bytes - float(heavy_bytes.sum()), 0.0)
     light_keys = max(merged.state_keys - len(heavy_bytes), 0)
@@ -63,7 +63,7 @@ def planner_load_of(reports: Sequence[LoadReport], batches: int, rates: Rates, m
         merged.heavy_hashes,
         merged.heavy_rows / batches,
         heavy_bytes,
-        merged.bucket_rows / batches,
+        merged.bucket_rows.dense() / batches,
         np.full(n_buckets, light_bytes / max(n_buckets, 1)),
         np.full(n_buckets, light_keys / max(n_buckets, 1)),
     )
@@ -112,9 +112,9 @@ def as_work(report: LoadReport, rates: Rates) -> LoadReport:
     rows_per_second = rates.base_rates[report.operator] * float(rates.speeds[report.slot])
     heavy = np.round(report.heavy_seconds * rows_per_second).astype(np.int64)
     light = max(report.busy_seconds - float(report.heavy_seconds.sum()), 0.0) * rows_per_second
-    light_rows = int(report.bucket_rows.sum())
-    buckets = np.round(report.bucket_rows * (light / max(light_rows, 1))).astype(np.int64)
-    return replace(report, rows=work_rows(report, rates), heavy_rows=heavy, bucket_rows=buckets)
+    buckets = report.bucket_rows
+    of_bucket = np.round(buckets.rows * (light / max(int(buckets.rows.sum()), 1))).astype(np.int64)
+    return replace(report, rows=work_rows(report, rates), heavy_rows=heavy, bucket_rows=replace(buckets, rows=of_bucket))
 
 
 def work_rows(report: LoadReport, rates: Rates) -> int:

@@ -47,9 +47,9 @@ class Signal(enum.IntEnum):
     BUSY = 1
 
 
-def signals(utilisation: Floats, idle: float = IDLE, busy: float = BUSY) -> list[Signal]:
+def signals(utilisation: Floats) -> list[Signal]:
     """Return each worker's signal, from its own utilisation (float64[k], load over capacity) alone."""
-    return [Signal(int(used > busy - ROUNDING) - int(used < idle + ROUNDING)) for used in utilisation.tolist()]
+    return [Signal(int(used > BUSY - ROUNDING) - int(used < IDLE + ROUNDING)) for used in utilisation.tolist()]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.connectors.sinks import Writer, written_batch
 from streamtopology.jobs.connectors.sinks.base import staged_table
 from streamtopology.jobs.connectors.sinks.folder import write_parquet
+from streamtopology.jobs.connectors.sources.durable_file import sync
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.topology import Topology, did_you_mean
 
@@ -61,13 +62,10 @@ def _written(table: pa.Table | None, folder: Path, name: str) -> Path:
             with pa.OSFile(str(draft), "wb") as out, pa.ipc.new_stream(out, table.schema) as writer:
                 writer.write_table(table)
             place = folder / f"{name}.arrow"
-        for path, flags in ((draft, os.O_RDONLY), (folder, os.O_RDONLY | os.O_DIRECTORY)):
-            descriptor = os.open(path, flags)
-            os.fsync(descriptor)
-            os.close(descriptor)
-            if path == draft:
-                _refuse_other_rows(draft, place)
-                os.replace(draft, place)
+        sync(draft)
+        _refuse_other_rows(draft, place)
+        os.replace(draft, place)
+        sync(folder)
     except OSError as error:
         raise WrongUse(f"cannot write to {folder}: {error.strerror or error}; name a folder with room for the rows") from error
     return place

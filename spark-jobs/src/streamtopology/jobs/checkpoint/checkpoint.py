@@ -384,7 +384,7 @@ class Checkpoint:
                 "checkpoint"
             ) from error
 
-    def compact(self, node: str, instance: int, reference: StateRef, schema: StateSchema, part_bytes: int = PART_BYTES) -> str:
+    def compact(self, reference: StateRef, schema: StateSchema, part_bytes: int = PART_BYTES) -> str:
         """Write one snapshot of the files that `reference` names; `StateRef.compacted` puts it into the next commit.
 
         In memory are the keys that the deltas name and two or three parts of the snapshot, which has parts of `part_bytes`.

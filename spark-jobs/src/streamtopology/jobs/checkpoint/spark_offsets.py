@@ -21,7 +21,6 @@ class SparkOffsets:
     """The logs in the checkpoint folder of Spark's query: the offsets of each batch, and the batches that it counts as done."""
 
     def __init__(self, query: Path) -> None:
-        self._query = query
         self._offsets = query / "offsets"
         self._counted = query / "commits"
 

@@ -60,13 +60,6 @@ def _seconds(text: str) -> float:
     return parse_duration(text)
 
 
-def _cost(text: str) -> float:
-    seconds = _seconds(text)
-    if not seconds:
-        raise ValueError(f"{text!r}: a row costs more than nothing")
-    return seconds
-
-
 def _event_time(text: str) -> float:
     try:
         return float(_non_negative(text)) if text.replace(".", "", 1).isdigit() else _of_iso(text)
@@ -86,7 +79,6 @@ PORT = Parsed("port", lambda text: _digits(text, "a port: a number from 1 to 655
 NON_NEGATIVE = Parsed("number", _non_negative)
 EVENT_TIME = Parsed("time", _event_time)
 DURATION = Parsed("time", _seconds)
-COST = Parsed("time", _cost)
 FILE = click.Path(path_type=Path)
 
 
@@ -130,22 +122,6 @@ class ManifestFile(click.Path):
                 return Path(value)
         except OSError as error:
             raise WrongUse(f"cannot read {value}: {error.strerror}") from error
-
-
-class PerOperator(click.ParamType):
-    """`OPERATOR=VALUE`, or `VALUE` alone for all operators that are not named: a pair of name (or "") and value."""
-
-    def __init__(self, value: click.ParamType) -> None:
-        self.name = f"[operator=]{value.name}"
-        self._value = value
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        name, equals, text = value.rpartition("=")
-        if equals and not name:
-            self.fail(f"{value!r}: name the operator before =", param, ctx)
-        return name, self._value.convert(text, param, ctx)
 
 
 manifest = click.argument("manifest", type=ManifestFile())

@@ -29,15 +29,13 @@ def set_by_us(option: str, ours: Mapping[str, str]) -> str | None:
     return None if reason is None else f"option {option} cannot be set, because {reason}; leave it out"
 
 
-def kafka_settings(
-    options: Mapping[str, object], wrong: Callable[[str], Exception], environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def kafka_settings(options: Mapping[str, object], wrong: Callable[[str], Exception]) -> dict[str, str]:
     """Return the settings. Raises what `wrong` makes of the sentence on a variable that is not set."""
     settings: dict[str, str] = {}
     for name, value in options.items():
         if name.startswith(PREFIX):
             try:
-                settings[name.removeprefix(PREFIX)] = with_variables(name, str(value), environ, _NEEDED_BY)
+                settings[name.removeprefix(PREFIX)] = with_variables(name, str(value), os.environ, _NEEDED_BY)
             except MissingVariable as missing:
                 raise wrong(str(missing)) from None
     return settings

@@ -72,6 +72,7 @@ class ExecutorLost(AttemptLost):
     """Executors of the attempt died. `names`: their slots' names."""
 
     def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
         super().__init__(f"executor {names[0]} was lost" if len(names) == 1 else f"executors {', '.join(names)} were lost")
 
 
@@ -99,11 +100,11 @@ class LargeEnvelope(AttemptLost):
 class ShuffleLost(AttemptLost):
     """The output of a task did not reach the next stage, although the executors of both live.
 
-    `between`: the names of the one that sent it and of the one that did not get it, where they are known.
+    `between`: the one that sent it and the one that did not get it, as a sentence calls them, where they are known.
     """
 
     def __init__(self, between: tuple[str, str] | None = None) -> None:
         if between is None:
             super().__init__("an executor could not fetch the output of another")
         else:
-            super().__init__(f"executor {between[0]} could not reach executor {between[1]}")
+            super().__init__(f"{between[0]} could not reach {between[1]}")

@@ -218,16 +218,16 @@ class BatchLoop:
         return plan is not None and self.router.ready().placement.names != plan.placement.names
 
     def _run_until_committed(self, batch: BatchInProgress) -> None:
-        reason = ""
+        reason, cause, losses = "", "", 0
         for number in range(batch.first_attempt, batch.first_attempt + MOST_ATTEMPTS):
             attempt, executors = self._record_attempt(batch, number)
             try:
                 results = self._run(batch, attempt, executors)
             except AttemptLost as loss:
-                reason, losses = str(loss), number - batch.first_attempt + 1
+                reason, losses = str(loss), losses + 1
                 batch.timeline.lose(number, loss)
                 self.notify(f"batch {batch.number}, attempt {number}: {reason}; retrying on the remaining executors")
-                cause = self.early_word.after_losses() if losses > 1 else ""
+                cause = self.early_word.likely_cause(loss) if losses > 1 else ""
                 if cause:
                     self.notify(cause)
                 self.loses(LostAttempts(batch.number, losses, "; ".join(filter(None, (reason, cause)))))
@@ -242,7 +242,7 @@ class BatchLoop:
                 return
         raise TopologyFailed(
             f"batch {batch.number} was lost in each of {MOST_ATTEMPTS} attempts, in the last one because {reason}. "
-            f"{self.early_word.after_losses() or _CAUSES}. See the executors' logs"
+            f"{cause or _CAUSES}. See the executors' logs"
         )
 
     def prefetch(self, descriptors: Sequence[str]) -> None:

@@ -83,21 +83,15 @@ class LocalCluster:
     """The executors, as a context manager; see the module's example.
 
     `work_dir` is created when missing; the cluster keeps everything in one folder of its own below it. `progress` gets
-    a sentence for every step. `limiter` makes the CPU limiter from the cluster's name and a callback for warnings.
-    Starting raises `JavaMissing` or `ClusterError`; more executors than this machine can hold are `NoRoom`.
+    a sentence for every step. Starting raises `JavaMissing` or `ClusterError`; more executors than this machine can hold are
+    `NoRoom`.
     """
 
     _limiter: CpuLimiter
     _java: Java
     _free_hosts: Iterator[str]
 
-    def __init__(
-        self,
-        executors: Sequence[ExecutorSlot],
-        work_dir: Path,
-        progress: Callable[[str], None],
-        limiter: Callable[[str, Callable[[str], None]], CpuLimiter] = best_limiter,
-    ) -> None:
+    def __init__(self, executors: Sequence[ExecutorSlot], work_dir: Path, progress: Callable[[str], None]) -> None:
         if not executors:
             raise ValueError("a local cluster has at least one executor")
         refuse_too_many(len(executors), machine_bytes())
@@ -109,7 +103,6 @@ class LocalCluster:
         self._slots = {slot.name: slot for slot in executors}
         self._heap_bytes = heap_bytes(executors)
         self._progress = progress
-        self._make_limiter = limiter
         self._limited: set[str] = set()
         self._launchers: dict[str, tuple[Launcher, threading.Thread]] = {}
         self._hosts: dict[str, str] = {}
@@ -165,7 +158,7 @@ class LocalCluster:
             self._progress(f"removed the remains of a dead process: {name}")
         with ExitStack() as undo:
             subnet = undo.enter_context(Subnet.take())
-            self._limiter = self._make_limiter(self.name, self._progress)
+            self._limiter = best_limiter(self.name, self._progress)
             resources = ClusterResources(self.name, self.directory, self._limiter.roots)
             self._start_supervisor(resources, undo)
             undo.callback(self._end, resources)

@@ -51,11 +51,6 @@ from streamtopology.jobs.view.run_ending import (
     LeftBehind,
     SinkRows,
     ending_text,
-    late_rows,
-    rows_filtered,
-    rows_out,
-    rows_set_aside,
-    rows_skipped,
 )
 from streamtopology.jobs.view.run_report import Checked, build_report, summary_text
 from streamtopology.topology import ManifestError, Problem, Topology, format_cpu, groupings, load
@@ -158,7 +153,6 @@ def _report(folder: Path, ran: Ran, before: Ran | None) -> None:
 def ending_of(ran: Ran, reporting: Reporting) -> Ending:
     """Return the ending of a run for its last lines."""
     totals = ran.history.totals
-    given = rows_out(ran.history)
     return Ending(
         topology=ran.topology.name,
         arguments=on_manifest(reporting.manifest, reporting.work_dir),
@@ -166,12 +160,12 @@ def ending_of(ran: Ran, reporting: Reporting) -> Ending:
         batch_seconds=totals.seconds,
         batches=totals.batches,
         rows_in=totals.rows,
-        sinks=[SinkRows(sink.name, destination(sink), given.get(sink.name, 0)) for sink in ran.topology.sinks],
-        late=late_rows(ran.history),
-        set_aside=rows_set_aside(ran.history),
+        sinks=[SinkRows(sink.name, destination(sink), totals.rows_out.get(sink.name, 0)) for sink in ran.topology.sinks],
+        late=totals.late_rows,
+        set_aside=totals.bad_rows,
         left=ran.left,
-        skipped=rows_skipped(ran.history),
-        filtered=rows_filtered(ran.history),
+        skipped=totals.skipped_rows,
+        filtered=totals.filtered_rows,
         has_report=reporting.folder is not None,
         events=ran.events.written,
         event_log=str(ran.events.path),

@@ -56,15 +56,12 @@ def operator_names(history: History) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*history.policies, *(operator for operator, _ in history.totals.instances)]))
 
 
-def heaviest_operators(history: History, share: float = 1.0) -> tuple[str, ...]:
-    """Operators by busy seconds over the run, heaviest first: those with at least `share` of the heaviest's."""
+def heaviest_operator(history: History) -> str | None:
+    """The operator with most busy seconds over the run; None before any has run."""
     busy: defaultdict[str, float] = defaultdict(float)
     for (operator, _), total in history.totals.instances.items():
         busy[operator] += total.busy_seconds
-    if not busy:
-        return ()
-    most = max(busy.values())
-    return tuple(sorted((name for name in busy if busy[name] >= share * most), key=lambda name: -busy[name]))
+    return max(busy, key=lambda name: busy[name], default=None)
 
 
 def reports_of(batch: BatchOutcome, operator: str) -> tuple[LoadReport, ...]:
@@ -142,11 +139,11 @@ def imbalance_before_and_after(history: History) -> tuple[float | None, float | 
     Without a re-routing, `before` is the median over the run after warm-up. When the first batch already ran re-routed
     there is no `before`.
     """
-    heaviest = heaviest_operators(history)
-    if not heaviest:
+    heaviest = heaviest_operator(history)
+    if heaviest is None:
         return None, None
     before, after = _before_and_after(history)
-    return _median_imbalance(before, heaviest[0]), _median_imbalance(after, heaviest[0])
+    return _median_imbalance(before, heaviest), _median_imbalance(after, heaviest)
 
 
 def locality_before_and_after(history: History) -> Mapping[tuple[str, str], tuple[float | None, float | None]]:
@@ -168,10 +165,10 @@ def speed_change(history: History, baseline: History | None) -> float | None:
     rows in both; None without any. Routing gives an executor more rows or fewer, so this changes with the machine.
     """
     before, after = (after_warmup(baseline), after_warmup(history)) if baseline else _before_and_after(history)
-    heaviest = heaviest_operators(history)
-    if not heaviest:
+    heaviest = heaviest_operator(history)
+    if heaviest is None:
         return None
-    past, now = (_speeds(part, heaviest[0]) for part in (before, after))
+    past, now = (_speeds(part, heaviest) for part in (before, after))
     return median(now[slot] / past[slot] for slot in past.keys() & now.keys()) if past.keys() & now.keys() else None
 
 

@@ -20,6 +20,7 @@ from streamtopology.contract.reasons import Binding, EpochReason, Hold
 from streamtopology.contract.stats import LostAttempts, Rerouting, Slot
 from streamtopology.jobs.observe.divided import Divided, divided
 from streamtopology.jobs.observe.outcome import BatchOutcome, RunTotals
+from streamtopology.routing.control.window import MIN_BATCHES
 from streamtopology.routing.load.key_label import with_label, with_labels
 
 
@@ -42,11 +43,15 @@ class RunningBatch:
         return self.clock() - self.began
 
 
-# Newest batches that are kept: about 1.5 kB an instance each.
-KEPT_BATCHES = 1000
+# Newest batches that are kept, and their load reports, about 1.2 kB each.
+KEPT_BATCHES, KEPT_REPORTS = 1000, 256_000
 
-# Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once.
-KEPT_WHOLE = 64
+# Newest batches whose reports keep their arrays per key and bucket, for a controller that asks for several at once, and these
+# reports, up to 30 kB each; no answer has as many (`observed_batches.MOST_TIMINGS`).
+KEPT_WHOLE, KEPT_WHOLE_REPORTS = 64, 8192
+
+# Of either, however many reports they have: twice as many batches as a judgement needs.
+LEAST_BATCHES = 2 * MIN_BATCHES
 
 # First batches that are kept for good: what a re-routing is compared with.
 KEPT_OPENING = 32
@@ -211,8 +216,14 @@ class History:
         if len(self.opening) < KEPT_OPENING:
             self.opening = (*self.opening, outcome.without_keys())
         self._batches.append(outcome)
-        self._batches.change(KEPT_WHOLE, BatchOutcome.without_keys)
+        self._batches.change(self._fitting(KEPT_WHOLE, KEPT_WHOLE_REPORTS), BatchOutcome.without_keys)
+        self._batches.keep(self._fitting(KEPT_BATCHES, KEPT_REPORTS))
         self._changed()
+
+    def _fitting(self, batches: int, reports: int) -> int:
+        """As many batches as have so many reports together, at most `batches`."""
+        of_batch = max(len(self.slots) * len(self.policies), 1)
+        return min(batches, max(reports // of_batch, LEAST_BATCHES))
 
     def rerouted(self, change: Rerouting) -> None:
         if self.first_change is None:
@@ -302,6 +313,12 @@ class Recent(Generic[Item]):
         with self._lock:
             if back < len(self._items):
                 self._items[-1 - back] = changed(self._items[-1 - back])
+
+    def keep(self, newest: int) -> None:
+        """Forget all but the newest items."""
+        with self._lock:
+            while len(self._items) > newest:
+                self._items.popleft()
 
     def change_all(self, changed: Callable[[Item], Item]) -> None:
         """Replace each item that is kept."""

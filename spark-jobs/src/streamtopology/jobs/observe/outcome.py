@@ -39,7 +39,7 @@ class BatchOutcome(NumberedBatch):
         return replace(self, reports=tuple(_with_hidden_keys(report) for report in self.reports))
 
     def without_keys(self) -> BatchOutcome:
-        """Without the arrays per key and bucket (32 kB an instance and more); all totals stay."""
+        """Without the arrays per key and bucket; all totals stay."""
         return replace(self, reports=tuple(report.without_keys() for report in self.reports))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.columnar.layouts import is_number
 from streamtopology.jobs.operators import distinct
 from streamtopology.jobs.operators.columns import NUMBERS
 from streamtopology.jobs.operators.extremes import is_ordered, places_in_order
@@ -82,7 +83,7 @@ class Moments(Accumulator):
 
     @staticmethod
     def takes(kind: pa.DataType) -> bool:
-        return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        return is_number(kind)
 
     def fields_for(self, prefix: str) -> tuple[Field, ...]:
         self._mean, self._squares = f"{prefix}_mean", f"{prefix}_squares"
@@ -123,11 +124,13 @@ class Moments(Accumulator):
         return pa.array(np.sqrt(variances) if function.startswith("stddev") else variances, mask=freedom < 1)
 
 
-class End(Accumulator):
-    """The first value that came, or the newest."""
+class OneOf(Accumulator):
+    """One of the values that came. part: ends the name of its field."""
+
+    part: ClassVar[str] = "value"
 
     def fields_for(self, prefix: str) -> tuple[Field, ...]:
-        self._value = f"{prefix}_value"
+        self._value = f"{prefix}_{self.part}"
         return (_of_all(self._value, self.kind),)
 
     def result_type(self, function: str) -> pa.DataType:
@@ -143,7 +146,7 @@ class End(Accumulator):
         return state.read(self._value, slots)
 
 
-class First(End):
+class First(OneOf):
     name = "first"
 
     def fold(self, state: KeyedState, slots: np.ndarray, values: pa.Array, counted: np.ndarray) -> None:
@@ -152,7 +155,7 @@ class First(End):
         state.write(self._value, places[new], values.take(pa.array(at[new])))
 
 
-class Last(End):
+class Last(OneOf):
     name = "last"
 
     def fold(self, state: KeyedState, slots: np.ndarray, values: pa.Array, counted: np.ndarray) -> None:
@@ -160,42 +163,27 @@ class Last(End):
         state.write(self._value, places, values.take(pa.array(len(slots) - 1 - from_the_end)))
 
 
-class ArgMax(Accumulator):
+class ArgMax(OneOf):
     """The struct whose first field is the greatest; of several the newest."""
 
     name = "arg_max"
     allowed = "a struct whose first field can be ordered"
+    part = "held"
     sign: ClassVar[int] = 1
 
     @staticmethod
     def takes(kind: pa.DataType) -> bool:
         return pa.types.is_struct(kind) and kind.num_fields > 0 and is_ordered(kind.field(0).type)
 
-    def fields_for(self, prefix: str) -> tuple[Field, ...]:
-        self._held = f"{prefix}_held"
-        return (_of_all(self._held, self.kind),)
-
-    def result_type(self, function: str) -> pa.DataType:
-        return self.kind
-
     def fold(self, state: KeyedState, slots: np.ndarray, values: pa.Array, counted: np.ndarray) -> None:
         places, group = np.unique(slots, return_inverse=True)
         known = np.flatnonzero(counted[places])
-        together = pa.concat_arrays([state.read(self._held, places[known]), values])
+        together = pa.concat_arrays([state.read(self._value, places[known]), values])
         owners = np.concatenate([known, group])
         order = np.lexsort((self.sign * places_in_order(together.flatten()[0]), owners))
         best = order[np.cumsum(np.bincount(owners, minlength=len(places))) - 1]
         new = best >= len(known)
-        state.write(self._held, places[new], together.take(pa.array(best[new])))
-
-    def combine(
-        self, state: KeyedState, slots: np.ndarray, partial: pa.RecordBatch, counts: np.ndarray, counted: np.ndarray
-    ) -> None:
-        some = np.flatnonzero(counts)
-        self.fold(state, slots[some], partial.column(self._held).take(pa.array(some)), counted)
-
-    def results(self, function: str, state: KeyedState, slots: np.ndarray, counted: np.ndarray) -> pa.Array:
-        return state.read(self._held, slots)
+        state.write(self._value, places[new], together.take(pa.array(best[new])))
 
 
 class ArgMin(ArgMax):

@@ -8,7 +8,7 @@ from typing import TextIO
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Activity
 from streamtopology.jobs.log_tags import working_on
-from streamtopology.jobs.observe.figures import heaviest_operators
+from streamtopology.jobs.observe.figures import heaviest_operator
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.outcome import BatchOutcome
 from streamtopology.jobs.view.formatting import imbalance_text, rerouting, shown_name
@@ -49,5 +49,5 @@ def _summary(history: History, batch: BatchOutcome) -> str:
     text = f"committed: {formatting.count(batch.rows)} rows in {formatting.duration(batch.seconds)}, epoch {batch.epoch}"
     if batch.attempt > 1:
         text += f", attempt {batch.attempt}"
-    heaviest = heaviest_operators(history)
-    return f"{text}, {shown_name(heaviest[0])}: {imbalance_text(batch, heaviest[0])}" if heaviest else text
+    heaviest = heaviest_operator(history)
+    return f"{text}, {shown_name(heaviest)}: {imbalance_text(batch, heaviest)}" if heaviest else text

@@ -24,7 +24,7 @@ class WorkerSilent(AttemptLost):
     """The driver has no connection to a worker, or lost it."""
 
     def __init__(self, worker: str) -> None:
-        super().__init__(f"the worker of executor {_executor_of(worker)} does not answer")
+        super().__init__(f"the worker of {_executor_of(worker)} does not answer")
         self.worker = worker
 
 
@@ -146,7 +146,7 @@ class Desk:
             number = messages.number_of(frames[0])
             call = self._calls.get(number)
             if kind == messages.LOST:
-                self._lost(worker, ShuffleLost((_executor_of(worker), self._found_at(bytes(frames[1]).decode()))), number)
+                self._lost(worker, ShuffleLost((_executor_of(worker), self._at(bytes(frames[1]).decode()))), number)
             elif kind == messages.FAILED:
                 self._void = max(self._void, number)
                 if call is not None:
@@ -167,9 +167,9 @@ class Desk:
         self._addresses[worker] = address
         self._changed.notify_all()
 
-    def _found_at(self, address: str) -> str:
-        """Return the executor whose worker has this address, or the address where none has it any more."""
-        return next((_executor_of(worker) for worker, known in self._addresses.items() if known == address), address)
+    def _at(self, address: str) -> str:
+        """Return what a sentence calls the executor whose worker has, or had, this address."""
+        return next((_executor_of(one) for one, at in self._addresses.items() if at == address), f"a worker at {address}")
 
     def _lost(self, worker: str, loss: Exception, last: int) -> None:
         """Orders up to `last` may have lost what `worker` got or sent."""
@@ -181,8 +181,8 @@ class Desk:
 
 
 def _executor_of(worker: str) -> str:
-    """The executor in the name of a worker."""
-    return worker.rpartition("/")[0]
+    """What a sentence calls the executor in the name of a worker."""
+    return f"executor {worker.rpartition('/')[0]}"
 
 
 def _raised(pickled: Bytes, text: str) -> Exception:

@@ -45,7 +45,7 @@ class Address:
         return _ADDRESS.pack(self.order, self.level, self.sender)
 
     @staticmethod
-    def unpacked(frame: bytes) -> Address:
+    def unpacked(frame: Bytes) -> Address:
         return Address(*_ADDRESS.unpack(frame))
 
 

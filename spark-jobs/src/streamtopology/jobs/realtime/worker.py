@@ -153,10 +153,10 @@ class Worker:
             if any(part is None or part.order.depth for part in self._orders):
                 raise _Superseded
             if self._orders:  # what runs ahead may run while others are awaited
-                ahead, running = self._next(), self._order
+                ahead, running, since = self._next(), self._order, self._clock()
                 assert ahead is not None
                 self._obey(ahead)
-                self._order = running
+                self._order, began_at = running, began_at + self._clock() - since
             else:
                 self._receive()
         came = {address: self._arrived.pop(address) for address in awaited}

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import yaml
 
+from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.documentation import address
 from streamtopology.jobs.scaffold.choice import ManifestChoice
 from streamtopology.jobs.scaffold.column_names import in_ascii
 from streamtopology.jobs.scaffold.event_time import EventTime
 from streamtopology.jobs.scaffold.key_report import key_comment
 from streamtopology.jobs.scaffold.machine import Executors
-from streamtopology.jobs.scaffold.sample import Sample, quoted
+from streamtopology.jobs.scaffold.sample import Sample
 from streamtopology.topology.limits import LONGEST_TOPOLOGY_NAME
 from streamtopology.topology.schema import to_ddl
 

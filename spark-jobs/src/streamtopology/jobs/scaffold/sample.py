@@ -37,11 +37,6 @@ class Sample:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
-def quoted(name: str) -> str:
-    """`name` as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def sql_text(text: str) -> str:
     """`text` as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamtopology.jobs.columnar.expressions import quoted
 from streamtopology.jobs.connectors.sources.schema.conform import parse_timestamps
 from streamtopology.jobs.scaffold.column_names import plain_names
 from streamtopology.jobs.scaffold.json_text import JsonColumn, JsonField, json_column
-from streamtopology.jobs.scaffold.sample import Option, Sample, joined, quoted
+from streamtopology.jobs.scaffold.sample import Option, Sample, joined
 from streamtopology.jobs.scaffold.text_types import MICROSECONDS, are_times
 from streamtopology.jobs.scaffold.written_values import written
 

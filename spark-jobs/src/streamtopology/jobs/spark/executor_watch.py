@@ -140,14 +140,12 @@ class ExecutorWatch:
             if self._failure:
                 raise ExecutorsUnusable(str(self._failure)) from self._failure
 
-    def await_admitted(
-        self, count: int = 1, timeout_seconds: float = ADMISSION_SECONDS, wanted: Callable[[ExecutorInfo], bool] = _any
-    ) -> list[ExecutorInfo]:
+    def await_admitted(self, count: int = 1, wanted: Callable[[ExecutorInfo], bool] = _any) -> list[ExecutorInfo]:
         """Wait until at least `count` of the executors `wanted` are admitted; return all of those, as `admitted` does.
 
         Raises `ExecutorsUnusable`.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + ADMISSION_SECONDS
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._failure or sum(map(wanted, self.admitted())) >= count, timeout=1.0)
@@ -158,7 +156,7 @@ class ExecutorWatch:
             self._check()
             if time.monotonic() > deadline:
                 raise ExecutorsUnusable(
-                    f"{len(admitted)} of {count} executors arrived within {timeout_seconds:.0f} s; see the cluster's logs"
+                    f"{len(admitted)} of {count} executors arrived within {ADMISSION_SECONDS:.0f} s; see the cluster's logs"
                 )
 
     @contextmanager
@@ -175,13 +173,13 @@ class ExecutorWatch:
                 self._keep_alive.residents -= own
 
     @contextmanager
-    def guard(self, executors: Sequence[ExecutorRef], tag: str | None = None) -> Iterator[str]:
+    def guard(self, executors: Sequence[ExecutorRef]) -> Iterator[str]:
         """Run a Spark action on `executors` from the calling thread; cancel it when one of them is lost.
 
         Raises `AttemptLost` in place of the exception that a loss made the action raise. Yields the job tag, which is added to
         the thread's own, so that the action may be part of a streaming query's batch.
         """
-        tag = tag or f"streamtopology-{next(_tags)}"
+        tag = f"streamtopology-{next(_tags)}"
         watched = frozenset(executor.executor_id for executor in executors)
         self._scheduler.add_tag(tag)
         with self._changed:

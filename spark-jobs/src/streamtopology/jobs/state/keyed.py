@@ -39,6 +39,9 @@ else:
 
 _MOST_VERSIONS = 4096
 
+# Arrays that have more than so many slots for a key, and more than a few in all, are made anew when keys go.
+MOST_ROOM, SMALL_CAPACITY = 8, 1 << 16
+
 
 class KeyedState:
     """The fields of each key. Not thread-safe: one instance, one batch at a time.
@@ -210,9 +213,13 @@ class KeyedState:
         """Make the batch's changes final."""
         if any(slots.size for slots in self._tombstones):
             self._deleted_at = self._stamp
-        self._index.release(_joined([*self._tombstones, *self._dropped, *self._evicted]))
+        freed = _joined([*self._tombstones, *self._dropped, *self._evicted])
+        self._index.release(freed)
         self._stamp += 2
         self._begin()
+        if freed.size and self._index.capacity > max(SMALL_CAPACITY, MOST_ROOM * len(self)):
+            self.restore(self.snapshot())  # what keys have left behind would never be used again
+            return
         for name, values in self._values.items():
             values.commit()
             if values.wants_sweep:

@@ -9,7 +9,7 @@ from streamtopology.contract.reason_text import describe
 from streamtopology.contract.reasons import PARTIAL, SOURCE, EpochCause, Hold, HoldReason
 from streamtopology.contract.stats import Rerouting
 from streamtopology.jobs.observe.figures import (
-    heaviest_operators,
+    heaviest_operator,
     imbalance_before_and_after,
     judged_imbalance,
     rate_before_and_after,
@@ -126,11 +126,11 @@ def still_unbalanced(history: History, tolerance: float) -> str:
     before, after = imbalance_before_and_after(history)
     rerouted = history.was_rerouted
     at_end = after if rerouted or before is None else before
-    if at_end is None or at_end <= tolerance:
+    heaviest = heaviest_operator(history)
+    if at_end is None or at_end <= tolerance or heaviest is None:
         return ""
     change = imbalance_change(before, after) if rerouted else percent(at_end)
-    heaviest = shown_name(heaviest_operators(history)[0])
-    text = f"{heaviest} {change}, tolerance {percent(tolerance)}; not re-routed{' again' if rerouted else ''}"
+    text = f"{shown_name(heaviest)} {change}, tolerance {percent(tolerance)}; not re-routed{' again' if rerouted else ''}"
     return text if history.hold is None else f"{text}: {_hold_at_end(history.hold)}"
 
 

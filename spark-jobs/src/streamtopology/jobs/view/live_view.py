@@ -17,7 +17,7 @@ from rich.live import Live
 
 from streamtopology.contract.phases import Activity
 from streamtopology.contract.reason_text import describe
-from streamtopology.jobs.observe.figures import heaviest_operators
+from streamtopology.jobs.observe.figures import heaviest_operator
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.view.formatting import activity_text, imbalance_text, late_text, rate_text, rerouting, shown_name
 from streamtopology.jobs.view.screen import screen
@@ -135,6 +135,6 @@ def _status(history: History) -> str:
         return activity_text(history)
     last = batches[-1]
     text = f"{activity_text(history)}, epoch {last.epoch}, batch {last.number}, {rate_text(history)}"
-    heaviest = heaviest_operators(history)
-    imbalance = [f"{shown_name(heaviest[0])}: {imbalance_text(last, heaviest[0])}"] if heaviest else []
+    heaviest = heaviest_operator(history)
+    imbalance = [f"{shown_name(heaviest)}: {imbalance_text(last, heaviest)}"] if heaviest else []
     return ", ".join([text, *imbalance, *filter(None, [late_text(history)])])

@@ -80,7 +80,7 @@ def _figure_of(history: History, baseline: History | None, bound: float | None) 
     panels = figure.subplots(len(shown) + 1, 1, squeeze=False)[:, 0]
     labels = [_draw_busy(panel, history, operator) for panel, operator in zip(panels, shown, strict=False)]
     _draw_rates(panels[-1], history, baseline, bound)
-    title = _title(history, baseline)
+    title = f"{history.topology}: {verdict(history, baseline)}"
     size = 14 * min(1.0, _TITLE_CHARACTERS / len(title))
     figure.suptitle(title, x=0.012, ha="left", fontsize=size, fontweight="bold", color=_INK)
     if left_out:
@@ -98,10 +98,6 @@ def _shown_operators(history: History) -> tuple[list[str], int]:
     lost = {name: seconds for name, seconds in history.totals.lost_seconds.items() if name in reporting}
     worst = set(sorted(lost, key=lambda name: -lost[name])[:_MOST_PANELS])
     return [name for name in operator_names(history) if name in worst], len(lost) - len(worst)
-
-
-def _title(history: History, baseline: History | None) -> str:
-    return f"{history.topology}: {verdict(history, baseline)}"
 
 
 def _draw_busy(panel: Axes, history: History, operator: str) -> list[Text]:

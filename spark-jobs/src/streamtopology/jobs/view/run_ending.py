@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from streamtopology.contract import formatting
-from streamtopology.jobs.observe.history import History
 
 _LABEL_WIDTH = 14
 
@@ -69,31 +68,6 @@ class Ending:
     events: int = 0
     event_log: str = ""
     imbalance: str = ""
-
-
-def late_rows(history: History) -> dict[str, int]:
-    """Rows that operators left out as late, by operator; operators without any are left out."""
-    return dict(history.totals.late_rows)
-
-
-def rows_set_aside(history: History) -> dict[str, int]:
-    """Rows and tuples that were set aside, by source and operator."""
-    return dict(history.totals.bad_rows)
-
-
-def rows_skipped(history: History) -> dict[str, int]:
-    """Rows by source that were deleted before they could be read."""
-    return dict(history.totals.skipped_rows)
-
-
-def rows_filtered(history: History) -> dict[str, int]:
-    """Rows by source that its where left out."""
-    return dict(history.totals.filtered_rows)
-
-
-def rows_out(history: History) -> dict[str, int]:
-    """Rows that went to each sink."""
-    return dict(history.totals.rows_out)
 
 
 def ending_text(ending: Ending) -> str:

@@ -15,7 +15,7 @@ from streamtopology.contract.stats import Messages
 from streamtopology.contract.wire_values import to_wire
 from streamtopology.jobs.observe.figures import (
     after_warmup,
-    heaviest_operators,
+    heaviest_operator,
     imbalance_before_and_after,
     locality_before_and_after,
     operator_names,
@@ -98,7 +98,7 @@ def build_report(
             "seconds": _median([batch.seconds for batch in warm]),
             "working_seconds": _median([working_seconds(batch) for batch in warm]),
         },
-        "imbalance": {"operator": next(iter(heaviest_operators(history)), None), "before": before, "after": after},
+        "imbalance": {"operator": heaviest_operator(history), "before": before, "after": after},
         "operators": [
             {
                 "name": name,

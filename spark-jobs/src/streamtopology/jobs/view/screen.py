@@ -117,12 +117,8 @@ def _operators(history: History) -> list[str]:
     place = {name: index for index, name in enumerate(names)}
     return sorted(
         (name for name in names if name in reported),
-        key=lambda name: (place.get(_user_name(name), place[name]), shown_name(name) == name),
+        key=lambda name: (place.get(name.removesuffix(PARTIAL), place[name]), shown_name(name) == name),
     )
-
-
-def _user_name(stage: str) -> str:
-    return stage.removesuffix(PARTIAL)
 
 
 def _tables(history: History, width: int, room: int) -> Lines | None:

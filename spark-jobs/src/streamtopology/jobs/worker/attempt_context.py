@@ -137,7 +137,7 @@ class InstanceContext:
         assert schema is not None
 
         def compact(covered: StateRef) -> str:
-            return checkpoint.compact(self.node.name, self.number, covered, schema)
+            return checkpoint.compact(covered, schema)
 
         return self.task.cache.compactor.compacted(self._key, held, deltas, compact)
 

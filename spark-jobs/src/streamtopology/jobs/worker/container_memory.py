@@ -1,15 +1,17 @@
 """The memory of the container that a worker runs in: its limit, and what counts against it.
 
-It is read from the container's own cgroup. What the kernel can take back at once, file cache that nobody uses, does not count:
-so a kubelet counts, too.
+It is read from the container's own cgroup, in an executor's pod alone: elsewhere several executors share one. What the kernel
+can take back at once, file cache that nobody uses, does not count: so a kubelet counts, too.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from functools import lru_cache
 from pathlib import Path
 
+from streamtopology.contract import environment as variables
 from streamtopology.jobs.plan.results import ContainerMemory
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -25,8 +27,8 @@ _UNLIMITED = 1 << 60
 
 
 def container_memory() -> ContainerMemory | None:
-    """The memory of this process's container, read at most once a second; None without a limit."""
-    return _read_within(int(time.monotonic()))
+    """The memory of this process's pod, read at most once a second; None without a limit, and outside of an executor's pod."""
+    return _read_within(int(time.monotonic())) if variables.EXECUTOR_CLASS in os.environ else None
 
 
 @lru_cache(maxsize=1)
@@ -43,6 +45,6 @@ def read_container_memory(cgroups: Path) -> ContainerMemory | None:
                 return None
             lines = dict(line.split() for line in (cgroups / figures).read_text().splitlines())
             return ContainerMemory(int((cgroups / used).read_text()) - int(lines[unused]), int(most))
-        except OSError:
-            continue  # of the other version, or not shown to us
+        except (OSError, ValueError, KeyError):
+            continue  # of the other version, not shown to us, or in a form that nobody knows: it is a figure, no more
     return None

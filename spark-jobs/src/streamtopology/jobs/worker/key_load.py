@@ -14,6 +14,7 @@ import numpy as np
 from streamtopology.contract.formatting import clipped
 from streamtopology.jobs.columnar.keys import KeyColumns
 from streamtopology.jobs.columnar.python_values import python_values
+from streamtopology.routing.load.bucket_rows import BucketRows
 from streamtopology.routing.table.table import BUCKETS, RoutingTable, bucket_of
 
 HEAVY_KEYS = 256
@@ -25,16 +26,16 @@ _MOST_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class KeyLoad:
-    """hashes uint64[h], rows int64[h], seconds float64[h], labels (h); bucket_rows int64[BUCKETS] of all other keys."""
+    """hashes uint64[h], rows int64[h], seconds float64[h], labels (h); bucket_rows of all other keys."""
 
     hashes: np.ndarray
     rows: np.ndarray
     seconds: np.ndarray
     labels: tuple[str, ...]
-    bucket_rows: np.ndarray
+    bucket_rows: BucketRows
 
 
-NOTHING = KeyLoad(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0), (), np.zeros(BUCKETS, np.int64))
+NOTHING = KeyLoad(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0), (), BucketRows.without_rows(BUCKETS))
 
 
 def measure_keys(keys: KeyColumns | None, row_seconds: np.ndarray | None) -> KeyLoad:
@@ -51,7 +52,7 @@ def measure_keys(keys: KeyColumns | None, row_seconds: np.ndarray | None) -> Key
     weights = np.zeros(len(heavy)) if row_seconds is None else row_seconds[~light]
     seconds = np.bincount(heavy, weights=weights, minlength=len(candidates))
     buckets = np.bincount(bucket_of(hashes[light], BUCKETS), minlength=BUCKETS)
-    return KeyLoad(candidates, rows.astype(np.int64), seconds, _labels(keys.take(first)), buckets.astype(np.int64))
+    return KeyLoad(candidates, rows.astype(np.int64), seconds, _labels(keys.take(first)), BucketRows.of(buckets))
 
 
 def _candidates(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

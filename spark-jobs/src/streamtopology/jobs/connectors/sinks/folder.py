@@ -44,6 +44,7 @@ from streamtopology.jobs.connectors.sinks.manifest import (
     unknown_batch,
 )
 from streamtopology.jobs.connectors.sinks.partitions import divided, folder_patterns
+from streamtopology.jobs.connectors.sources.durable_file import sync
 from streamtopology.jobs.failpoints import passing
 
 
@@ -187,7 +188,7 @@ class FolderSink:
             _write_whole(self._folder / PLACING, placing_text(batch, names))
         for final, table in tables.items():
             self._write(table, drafts[final])
-            _sync(drafts[final])
+            sync(drafts[final])
         for final, draft in drafts.items():
             self._refuse_unknown(final, lambda there, draft=draft: filecmp.cmp(draft, there, shallow=False))
         for number, (final, draft) in enumerate(drafts.items()):
@@ -206,7 +207,7 @@ class FolderSink:
             if table is not None and table.num_rows:
                 path = draft / f"part-{part:05d}.draft"
                 self._write(table, path)
-                _sync(path)
+                sync(path)
                 parts.append(path)
         for path in parts:
             os.replace(path, path.with_suffix(self._suffix))
@@ -265,7 +266,7 @@ def _content(file: Path) -> bytes | None:
 def _write_whole(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}")
     draft.write_text(text)
-    _sync(draft)
+    sync(draft)
     os.replace(draft, path)
 
 
@@ -303,11 +304,3 @@ def _are_equal(one: Path, other: Path) -> bool:
     names = sorted(path.name for path in one.iterdir())
     same, _, _ = filecmp.cmpfiles(one, other, names, shallow=False)
     return len(same) == len(names) == len(list(other.iterdir()))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -67,10 +67,6 @@ def _is_made_of_parts(kind: pa.DataType) -> bool:
     return _is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
-def _anything(kind: pa.DataType) -> str | None:
-    return None
-
-
 def _parquet_refuses(kind: pa.DataType) -> str | None:
     if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
         return f"parquet has decimals with scales from 0 to their precision; {_CAST}"
@@ -212,8 +208,8 @@ def _longest_possible(rows: pa.RecordBatch) -> float:
 PARQUET = Takes(_parquet_refuses, _encode_parquet, _parquet_columns, _check_parquet)
 JSON = Takes(_json_refuses, _encode_json, _twice, _check_json)
 CSV = Takes(_csv_refuses, _encode_csv, _csv_columns, check_times)
-CONSOLE = Takes(_anything, lambda rows: None, is_checked=lambda kind: False)  # it prints what it cannot spell as its type
-MEMORY = CONSOLE
+# Of the console, which prints what it cannot spell as its type, and of memory.
+ANYTHING = Takes(lambda kind: None, lambda rows: None, is_checked=lambda kind: False)
 
 
 def _in_folders(takes: Takes, sink: topology.Sink) -> Takes:
@@ -267,7 +263,7 @@ def _message_max_bytes(options: Mapping[str, str]) -> int:
 
 def _function(sink: topology.Sink, schema: pa.Schema) -> Takes:
     """The rows that a function takes: all as Arrow, those of Spark's types as a DataFrame."""
-    return MEMORY if sink.options.get("frame") == "arrow" else Takes(_function_refuses, lambda rows: None, _twice)
+    return ANYTHING if sink.options.get("frame") == "arrow" else Takes(_function_refuses, lambda rows: None, _twice)
 
 
 def _spark(sink: topology.Sink, schema: pa.Schema) -> Takes:
@@ -323,8 +319,8 @@ TAKES: Mapping[str, Callable[[topology.Sink, pa.Schema], Takes]] = {
     "csv": lambda sink, schema: _in_folders(CSV, sink),
     "delta": lambda sink, schema: _table(DeltaPlace, sink),
     "iceberg": lambda sink, schema: _table(IcebergPlace, sink),
-    "console": lambda sink, schema: CONSOLE,
-    "memory": lambda sink, schema: MEMORY,
+    "console": lambda sink, schema: ANYTHING,
+    "memory": lambda sink, schema: ANYTHING,
     "function": _function,
     "spark": _spark,
     "kafka": kafka,

@@ -287,7 +287,7 @@ def _open_iceberg(sink: topology.Sink, by: _Opening) -> BatchSink:
 
 
 def _open_spark(sink: topology.Sink, by: _Opening) -> BatchSink:
-    return SparkSink(sink, by.writer, by.rows)
+    return SparkSink(sink, by.rows)
 
 
 _FILE_OPTIONS = {"path": _writable_place, "filePerTask": _true_or_false, "partitionBy": _names}

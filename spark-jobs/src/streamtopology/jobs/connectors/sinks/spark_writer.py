@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from streamtopology.jobs.connectors.sinks.base import SinkError, Writer, staged_table
+from streamtopology.jobs.connectors.sinks.base import SinkError, staged_table
 from streamtopology.jobs.connectors.sinks.function import spark_frame
 from streamtopology.jobs.connectors.sinks.partitions import partition_columns
 from streamtopology.jobs.variables import first_line, with_variables
@@ -51,11 +51,10 @@ def options_of(sink: topology.Sink, environ: Mapping[str, str] = os.environ) -> 
 class SparkSink:
     """Gives each batch with rows to a writer of Spark. `rows`: their columns; if known, a wrong writer is found at once."""
 
-    def __init__(self, sink: topology.Sink, writer: Writer, rows: pa.Schema | None) -> None:
+    def __init__(self, sink: topology.Sink, rows: pa.Schema | None) -> None:
         from pyspark.sql import SparkSession
 
         self._sink = sink
-        self._writer = writer
         self._write: Write | None = None
         self._last = -1
         if rows is not None and SparkSession.getActiveSession() is not None:  # commands that ask a checkpoint have none

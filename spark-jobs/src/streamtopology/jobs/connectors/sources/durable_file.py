@@ -1,4 +1,4 @@
-"""Small records of sources that a commit relies on: whole, durable, written once."""
+"""Files that a commit relies on: whole, durable, written once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def create(file: Path, text: str) -> bool:
@@ -29,12 +29,13 @@ def create(file: Path, text: str) -> bool:
         created = False
     finally:
         draft.unlink()
-    _sync(file.parent)  # also for another's file: its writer may have died before this
+    sync(file.parent)  # also for another's file: its writer may have died before this
     return created
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

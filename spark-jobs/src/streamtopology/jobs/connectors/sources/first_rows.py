@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streamtopology.jobs.connectors.sources.descriptor_stream import open_stream
 from streamtopology.jobs.connectors.sources.descriptors import LIMITS, Descriptor, SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.files.listing import list_files
-from streamtopology.jobs.connectors.sources.formats import read_tables
+from streamtopology.jobs.connectors.sources.formats import parts_of_file, read_tables
 from streamtopology.jobs.connectors.sources.kafka.options import STARTING
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema, needed_columns
-from streamtopology.jobs.connectors.sources.stored_files import for_arrow, status_of
 from streamtopology.topology import Source
 
 
@@ -51,17 +49,6 @@ def _parts(spec: SourceSpec, most: int, folder: Path) -> Iterable[Descriptor]:
     if spec.is_table:
         return _of_table(spec, most, folder)
     return (part for path in list_files(spec) for part in parts_of_file(spec, path, most))
-
-
-def parts_of_file(spec: SourceSpec, path: str, most: int) -> Iterator[Descriptor]:
-    """Descriptors of a file, with the first `most` rows of each of its row groups."""
-    if spec.format != "parquet":
-        yield Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
-        return
-    footer = pq.read_metadata(for_arrow(path))
-    for group in range(footer.num_row_groups):
-        rows = min(most, footer.row_group(group).num_rows)
-        yield Descriptor(spec.name, spec.format, path, group, 0, rows, rows)
 
 
 def _of_table(spec: SourceSpec, most: int, folder: Path) -> Iterator[Descriptor]:

@@ -31,6 +31,7 @@ MAX_BATCH_ROWS = 1 << 18
 MAX_BATCH_BYTES = 32 << 20
 _BLOCK_BYTES = 8 << 20
 _WEIGHED_ROWS = 64
+_ALL_ROWS = 1 << 62
 # Columns that travel with the rows, by names that no file has.
 _PLACE, _LAST_PLACE = "place of the row", "last place of the row"
 
@@ -45,6 +46,17 @@ class LeftOut:
 
     column: str
     take: Callable[[pa.Array, np.ndarray | None], None]
+
+
+def parts_of_file(spec: SourceSpec, path: str, most: int = _ALL_ROWS) -> Iterator[Descriptor]:
+    """Descriptors of a file, with the first `most` rows of each of its row groups."""
+    if spec.format != "parquet":
+        yield Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
+        return
+    footer = pq.read_metadata(for_arrow(path))
+    for group in range(footer.num_row_groups):
+        rows = min(most, footer.row_group(group).num_rows)
+        yield Descriptor(spec.name, spec.format, path, group, 0, rows, rows)
 
 
 def read_all(

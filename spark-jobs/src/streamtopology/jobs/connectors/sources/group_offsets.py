@@ -15,15 +15,18 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceSpec
 if TYPE_CHECKING:
     from streamtopology.jobs.connectors.sources.kafka.stream import KafkaGroup
 
+# For how long a source's commit is tried.
+COMMIT_SECONDS = 5.0
+
 
 class GroupOffsets:
     """Commits the end of each batch to the consumer groups of Kafka sources, batch by batch in a thread of its own.
 
     A batch that a newer one has overtaken is skipped. Only the first failure of a source is reported. seconds: for how long a
-    source's commit is tried, None for the default.
+    source's commit is tried.
     """
 
-    def __init__(self, specs: Iterable[SourceSpec], tell: Callable[[str], None], seconds: float | None = None) -> None:
+    def __init__(self, specs: Iterable[SourceSpec], tell: Callable[[str], None], seconds: float = COMMIT_SECONDS) -> None:
         self._seconds = seconds
         self._specs = [spec for spec in specs if spec.format == "kafka"]
         self._tell = tell
@@ -52,15 +55,12 @@ class GroupOffsets:
                 self._tell_once(spec, error)
 
     def _commit_of(self, spec: SourceSpec, end: Positions) -> None:
-        from streamtopology.jobs.connectors.sources.kafka.stream import (  # loads librdkafka only for Kafka
-            GROUP_SECONDS,
-            KafkaGroup,
-        )
+        from streamtopology.jobs.connectors.sources.kafka.stream import KafkaGroup  # loads librdkafka only for Kafka
 
         if spec.name not in end:
             return
         if spec.name not in self._groups:
-            self._groups[spec.name] = KafkaGroup(spec, GROUP_SECONDS if self._seconds is None else self._seconds)
+            self._groups[spec.name] = KafkaGroup(spec, self._seconds)
         self._groups[spec.name].commit(end[spec.name])
 
     def _tell_once(self, spec: SourceSpec, error: Exception) -> None:

@@ -27,14 +27,12 @@ class SourceLag:
         log: Path,
         positions: Callable[[], Positions | None],
         tell: Callable[[str], None],
-        seconds: float = LOOK_SECONDS,
     ) -> None:
         self._specs = [spec for spec in specs if spec.format == "kafka"]
         self.rows: Mapping[str, int | None] = {spec.name: None for spec in self._specs}
         self._log = log
         self._positions = positions
         self._tell = tell
-        self._seconds = seconds
         self._streams: dict[str, OffsetStream] = {}
         self._failed: set[str] = set()
         self._closing = threading.Event()
@@ -51,7 +49,7 @@ class SourceLag:
     def _run(self) -> None:
         while not self._closing.is_set():
             self.count()
-            self._closing.wait(self._seconds)
+            self._closing.wait(LOOK_SECONDS)
 
     def count(self) -> None:
         """Count once."""

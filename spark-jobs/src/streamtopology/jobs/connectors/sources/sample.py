@@ -28,7 +28,7 @@ from streamtopology.jobs.connectors.sources.files.partitions import (
 from streamtopology.jobs.connectors.sources.files.survey import unread_folders, why_none
 from streamtopology.jobs.connectors.sources.files.table_look import columns_of_table
 from streamtopology.jobs.connectors.sources.files.tables import place_of_table
-from streamtopology.jobs.connectors.sources.formats import read_all
+from streamtopology.jobs.connectors.sources.formats import parts_of_file, read_all
 from streamtopology.jobs.connectors.sources.schema.conform import (
     MissingColumnError,
     NullValueError,
@@ -36,7 +36,7 @@ from streamtopology.jobs.connectors.sources.schema.conform import (
     conform,
 )
 from streamtopology.jobs.connectors.sources.schema.declared import needed_columns
-from streamtopology.jobs.connectors.sources.stored_files import for_arrow, status_of
+from streamtopology.jobs.connectors.sources.stored_files import for_arrow
 from streamtopology.jobs.connectors.sources.text.csv_options import CsvOptions
 from streamtopology.jobs.connectors.sources.text.csv_rows import csv_header
 from streamtopology.jobs.connectors.sources.text.text_stream import EncodingError, TextStream, UnreadableFileError
@@ -136,7 +136,7 @@ def _row_problems(spec: SourceSpec, path: str, expressions_hold: bool) -> Iterat
     rows: pa.RecordBatch | None = None
     for _ in range(len(columns) + 1):
         try:
-            rows = next(read_all([_whole(plain, path)], plain, _ignore), None)
+            rows = next(read_all(_first_part(plain, path), plain, _ignore), None)
             break
         except EncodingError:
             raise
@@ -209,7 +209,7 @@ def check_event_times(spec: SourceSpec, column: str) -> list[Problem]:
     file = next(files_of(spec), None)
     path = "" if file is None else file.path
     try:
-        rows = None if file is None else next(read_all([_whole(spec, path)], spec, _ignore, [column]), None)
+        rows = None if file is None else next(read_all(_first_part(spec, path), spec, _ignore, [column]), None)
     except BadFileError as error:
         return [_unreadable(spec, error)]
     if rows is None:
@@ -241,13 +241,9 @@ def _likely_unit(times: pa.Array, spec: SourceSpec, column: str) -> str:
     return ""
 
 
-def _whole(spec: SourceSpec, path: str) -> Descriptor:
-    """The first rows of a file, all of one that is no parquet."""
-    if spec.format != "parquet":
-        return Descriptor(spec.name, spec.format, path, 0, 0, status_of(path).size, 0)
-    footer = pq.read_metadata(for_arrow(path))
-    rows = footer.row_group(0).num_rows if footer.num_row_groups else 0
-    return Descriptor(spec.name, spec.format, path, 0, 0, rows, rows)
+def _first_part(spec: SourceSpec, path: str) -> Iterator[Descriptor]:
+    """The first row group of a file, all of one that is no parquet."""
+    return islice(parts_of_file(spec, path), 1)
 
 
 def _ignore(_rows: pa.RecordBatch, _reason: str) -> None:

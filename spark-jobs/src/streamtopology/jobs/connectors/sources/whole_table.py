@@ -13,15 +13,13 @@ from streamtopology.jobs.connectors.sources.descriptors import SourceSpec, Tally
 from streamtopology.jobs.connectors.sources.errors import BadFileError, SourceError
 from streamtopology.jobs.connectors.sources.files.listing import list_files
 from streamtopology.jobs.connectors.sources.files.tables import place_of_table, refusal
-from streamtopology.jobs.connectors.sources.first_rows import parts_of_file
-from streamtopology.jobs.connectors.sources.formats import read_tables
+from streamtopology.jobs.connectors.sources.formats import parts_of_file, read_tables
 from streamtopology.jobs.connectors.sources.schema.conform import conform
 from streamtopology.jobs.connectors.sources.schema.declared import declared_schema
 from streamtopology.jobs.connectors.sources.stored_files import each_of, status_of
 
 # Of the declared columns in memory.
 MOST_BYTES = 256 << 20
-_ALL_ROWS = 1 << 62
 _TRIES = 3
 
 
@@ -46,7 +44,7 @@ def _of_files(spec: SourceSpec, known: str | None) -> tuple[str, pa.Table] | Non
     for _ in range(_TRIES):
         if before == known:
             return None
-        parts = (part for path in list_files(spec) for part in parts_of_file(spec, path, _ALL_ROWS))
+        parts = (part for path in list_files(spec) for part in parts_of_file(spec, path))
         rows = _together(spec, (table for _, table in read_tables(parts, spec, declared_schema(spec), Tally())))
         if (after := _listed(spec)) == before:
             return before, rows

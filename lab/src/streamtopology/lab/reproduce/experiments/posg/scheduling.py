@@ -24,8 +24,9 @@ from streamtopology.lab.reproduce.experiments.posg.queues import (
     advance_greedy,
     advance_round_robin,
 )
+from streamtopology.lab.reproduce.experiments.posg.scheduler_machine import PosgScheduler, SchedulerState
 from streamtopology.routing.groupings.earliest_finish import CostObserver, CostReport, nothing_known
-from streamtopology.routing.groupings.posg import PosgInstance, PosgScheduler, SchedulerState
+from streamtopology.routing.groupings.posg import PosgInstance
 from streamtopology.routing.groupings.posg.greedy import packed, to_ticks
 from streamtopology.routing.load.sketches.cost_sketch import CostSketch
 from streamtopology.routing.load.sketches.count_min import dimensions

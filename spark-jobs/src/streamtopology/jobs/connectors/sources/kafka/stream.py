@@ -53,8 +53,6 @@ from streamtopology.jobs.connectors.sources.kafka.positions import (
 )
 from streamtopology.jobs.connectors.sources.schema.declared import KAFKA_SCHEMA, kafka_schema
 
-# For how long a consumer group's offsets are tried to be committed.
-GROUP_SECONDS = 5.0
 # Size of the messages that are put into one table; one fetch more may be in it.
 _TABLE_ROWS = 50_000
 _TABLE_BYTES = 16 << 20
@@ -212,7 +210,7 @@ class KafkaStream:
 class KafkaGroup:
     """The consumer group of a source: a name under which Kafka keeps how far it has been read. It has no members."""
 
-    def __init__(self, spec: SourceSpec, seconds: float = GROUP_SECONDS) -> None:
+    def __init__(self, spec: SourceSpec, seconds: float) -> None:
         self.name = group_of(spec)
         self._seconds = seconds
         self._client = admin(spec)  # unlike a consumer it waits for no broker when let go

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.plain_types import plain_type
+from streamtopology.topology.schema import quoted
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
@@ -53,11 +54,5 @@ def spark_type(type_: pa.DataType) -> str | None:
         return f"MAP<{key}, {item}>" if key and item else None
     if pa.types.is_struct(type_) and type_.num_fields:
         fields = [(field.name, spark_type(field.type)) for field in type_]
-        return (
-            f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in fields)}>" if all(k for _, k in fields) else None
-        )
+        return f"STRUCT<{', '.join(f'{quoted(name)}: {kind}' for name, kind in fields)}>" if all(k for _, k in fields) else None
     return _NAMES.get(type_)
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
