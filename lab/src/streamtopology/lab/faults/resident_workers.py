@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -135,7 +134,7 @@ class SimulatedLines:
                 self._driver = None
                 self._connect_again()
                 return
-            yield None if frames[0] == messages.END else OrderPart(pickle.loads(frames[1]), messages.number_of(frames[2]))
+            yield None if frames[0] == messages.END else OrderPart.of(*frames[1:])
 
     def _envelopes(self) -> Iterator[Event]:
         for connection in self._network.shuffled(self._inbox):

@@ -3,7 +3,7 @@
 | from, to | kind | frames |
 | --- | --- | --- |
 | worker, driver | HELLO | address at which other workers reach it |
-| driver, worker | RUN | `Order`, pickled (as Spark ships its tasks), the partition whose part this worker does |
+| driver, worker | RUN | `Order`, pickled (as Spark ships its tasks), the partition of this worker, its descriptors, pickled |
 | driver, worker | END | |
 | worker, worker | ENVELOPE | `Address`, when it was sent, blobs |
 | worker, driver | DONE | number of the order, seconds of waiting for links (NaN: not known), blobs with the reports |
@@ -16,9 +16,10 @@ answer of a lost attempt, an envelope that came late.
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -55,7 +56,7 @@ class Order:
 
     workers: by partition the address of its worker. depth: levels to run; 0: only the first stage, ahead of its attempt.
     ahead: the number of the order that has the first stage of this attempt, if one ran ahead. first: the envelopes that the
-    first level waits for.
+    first level waits for. attempt: with an empty text in the place of descriptors, of which each worker gets its own.
     """
 
     number: int
@@ -68,10 +69,25 @@ class Order:
 
 @dataclass(frozen=True)
 class OrderPart:
-    """What one worker does of an order: all at `partition`."""
+    """What one worker does of an order: all at `partition`. attempt: that of the order, with the descriptors of this part."""
 
     order: Order
     partition: int
+    attempt: Attempt
+
+    @staticmethod
+    def of(order: Bytes, partition: Bytes, descriptors: Bytes) -> OrderPart:
+        """From its frames."""
+        whole, place, dealt = pickle.loads(order), number_of(partition), pickle.loads(descriptors)
+        texts = [*whole.attempt.descriptors]
+        if texts:
+            texts[place] = dealt
+        return OrderPart(whole, place, replace(whole.attempt, descriptors=tuple(texts)))
+
+
+def without_descriptors(attempt: Attempt) -> Attempt:
+    """The attempt that says who reads, and not what."""
+    return replace(attempt, descriptors=tuple(("",) if dealt else () for dealt in attempt.descriptors))
 
 
 def numbered(number: int) -> bytes:

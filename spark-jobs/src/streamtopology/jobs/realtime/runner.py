@@ -149,10 +149,11 @@ class RealTimeRunner:
         first: Sequence[Address],
         partitions: Sequence[int] | None = None,
     ) -> None:
-        order = Order(number, attempt, addresses, depth, ahead, first)
+        order = Order(number, messages.without_descriptors(attempt), addresses, depth, ahead, first)
         pickled = pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL)
         for partition in range(len(names)) if partitions is None else partitions:
-            self._desk.send(names[partition], messages.RUN, pickled, messages.numbered(partition))
+            own = pickle.dumps(attempt.descriptors[partition] if attempt.descriptors else ())
+            self._desk.send(names[partition], messages.RUN, pickled, messages.numbered(partition), own)
 
     def _reached(self, names: Sequence[str]) -> list[str]:
         """Return the addresses of workers. Raises AttemptLost; one that has answered and does not any more is replaced then."""

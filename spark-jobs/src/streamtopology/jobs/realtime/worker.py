@@ -144,7 +144,7 @@ class Worker:
         return sent[_blobs_of(attempt, part.partition)]
 
     def _task(self, part: OrderPart) -> AttemptContext:
-        return AttemptContext(part.order.attempt, part.partition, self._cache)
+        return AttemptContext(part.attempt, part.partition, self._cache)
 
     def _await(self, awaited: Sequence[Address]) -> Iterator[Bytes]:
         """Return the blobs of these envelopes, in their order. Raises _Superseded."""

@@ -6,7 +6,6 @@ A worker that cannot be reached, or no longer, is told as `LostPeer`.
 from __future__ import annotations
 
 import gc
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -168,7 +167,7 @@ def _envelope(frames: Sequence[zmq.Frame]) -> Arrival:
 def _order(frames: Sequence[zmq.Frame]) -> Event:
     if frames[0].bytes == messages.END:
         return None
-    return OrderPart(pickle.loads(frames[1].buffer), messages.number_of(frames[2].buffer))
+    return OrderPart.of(*(frame.buffer for frame in frames[1:]))
 
 
 def serving(post: Post, keys: Callable[[str], Keys]) -> StageTask:
