@@ -53,7 +53,7 @@ class ScriptedWorkers:
         self._checkpoint = checkpoint
         self._random = np.random.default_rng(1)
         self._loads: dict[str, list[LoadReport]] = {}
-        self._waiting: list[str] = []
+        self._waiting: list[tuple[str, bytes]] = []
         self._answered_at = 0.0
         rows = np.arange(KEYS)
         self._delta = pa.record_batch({"k": rows, "count": rows, "__deleted": np.zeros(KEYS, np.bool_)})
@@ -99,16 +99,17 @@ class ScriptedWorkers:
         self.sent_bytes += sum(map(len, frames))
         if frames[1] != messages.RUN:
             return
-        self._waiting.append(frames[0].decode())
+        self._waiting.append((frames[0].decode(), frames[4]))
         if len(self._waiting) == len(self._executors):
-            names, self._waiting = self._waiting, []
-            self.answer(frames[2], names)
+            waiting, self._waiting = self._waiting, []
+            self.answer(frames[2], [name for name, _ in waiting], [descriptors for _, descriptors in waiting])
 
-    def answer(self, pickled: bytes, names: Sequence[str]) -> None:
-        """Do all the work of an order: `names` are those of the workers by partition."""
+    def answer(self, pickled: bytes, names: Sequence[str], descriptors: Sequence[bytes]) -> None:
+        """Do all the work of an order: `names` and `descriptors` (pickled) are those of the workers by partition."""
         order: Order = pickle.loads(pickled)
         self._answered_at = time.monotonic()
-        attempt = self.attempt = order.attempt
+        dealt = tuple(pickle.loads(own) for own in descriptors)
+        attempt = self.attempt = replace(order.attempt, descriptors=dealt if any(dealt) else ())
         envelopes = [Envelope() for _ in names]
         for partition in attempt.reading_partitions:
             self._add(envelopes, partition, self._source(attempt, partition))
