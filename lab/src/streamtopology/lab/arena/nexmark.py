@@ -40,7 +40,7 @@ _OF_OURS = {
     "q19": "(SELECT sum(n) FROM (SELECT max(len(bids)) AS n FROM rows GROUP BY auction))",
 }
 # Of Flink, queries whose state does not fit on the heap of 3 GiB with 10 million events: RocksDB, as nexmark has it for all.
-_LARGE_STATE = ("q7", "q9")
+_LARGE_STATE = ("q7", "q9", "q16")
 _ON_DISK = {
     "state.backend.type": "rocksdb",
     "execution.checkpointing.incremental": "true",
