@@ -116,7 +116,7 @@ def write_in_parts(checkpoint: Checkpoint) -> None:
     keys = KeyColumns.from_arrow(pa.record_batch({"k": list(PARTS)}), ["k"])
     state.column("count")[state.slots(keys)] = list(PARTS.values())
     delta = StateRef(None, (checkpoint.write_delta("parts", 0, 0, 1, state.delta()),), 1, 1)
-    checkpoint.compact("parts", 0, delta, MANY, part_bytes=500)
+    checkpoint.compact(delta, MANY, part_bytes=500)
 
 
 if __name__ == "__main__":
