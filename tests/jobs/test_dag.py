@@ -64,6 +64,51 @@ def test_an_operator_without_state_is_never_split() -> None:
     assert [(node.name, node.policy) for node in dag.nodes] == [("m", "shuffle")]
 
 
+WIDE = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("long text", pa.string()), ("V2", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "read"),
+    [
+        ("count", {}, ["k"]),
+        ("aggregate", {"aggregates": {"total": "sum(V2)"}}, ["k", "V2"]),
+        ("aggregate", {"aggregates": {"most": 'max("long text")'}}, ["k", "long text"]),
+        ("window-aggregate", {"time": "V2", "size": "1s", "groupBy": ["v"], "aggregates": {"n": "count()"}}, ["k", "v", "V2"]),
+        ("map", {"select": ["v * 2 AS twice"], "where": "k > 3"}, ["k", "v"]),
+        ("map", {"select": ["1 AS one"]}, ["k"]),
+        ("map", {"select": ["*"]}, None),
+        ("filter", {"where": "v > 3"}, None),
+        ("deduplicate", {}, None),
+        ("count", {"emit": "tuples"}, None),
+        ("count", {"emit": "tuples", "select": ["v"]}, ["k", "v"]),
+    ],
+)
+def test_columns_that_an_operator_does_not_mention_are_not_sent(
+    run: str, options: Mapping[str, Any], read: Sequence[str] | None
+) -> None:
+    times = {"watermarks": {"s": {"column": "V2", "delay": "1s"}}}
+    of_all = dag_of_wide({"name": "a", "inputs": ["s"], "run": run, "grouping": {"key": "k"}, "with": options}, times)
+    (edge,) = of_all.edges_from("s")
+    assert of_all.node("a").inputs["s"].names == (WIDE.names if read is None else read)
+    assert edge.columns is None or list(edge.columns) == (WIDE.names if read is None else read)
+    rows = pa.record_batch([pa.array([1], kind) if not pa.types.is_string(kind) else ["x"] for kind in WIDE.types], schema=WIDE)
+    assert edge.fitted(rows).schema == of_all.node("a").inputs["s"]
+    assert of_all.columns_read("s") == (None if edge.columns is None else frozenset(edge.columns))
+
+
+def dag_of_wide(one: Mapping[str, Any], more: Mapping[str, Any], *others: Mapping[str, Any]) -> Dag:
+    topology = parse(manifest([one, *others], {"s": "k BIGINT, v DOUBLE, `long text` STRING, V2 BIGINT"}, **more))
+    return compile_dag(topology, {"s": WIDE}, Path())
+
+
+def test_all_columns_are_sent_where_a_tuple_may_be_wanted_as_it_is() -> None:
+    assert dag_of_wide(operator("a"), {"onBadTuple": "deadLetter"}).columns_read("s") is None
+    assert dag_of_wide(operator("a"), {}).columns_read("s") == {"k"}
+    both = dag_of_wide(operator("a"), {}, {"name": "f", "inputs": ["s"], "run": "filter", "with": {"where": "k > 1"}})
+    assert both.columns_read("s") is None
+    assert {edge.columns for edge in both.edges_from("s")} == {("k",), None}
+
+
 def test_inputs_of_one_source_are_distinguished_by_alias_and_key() -> None:
     dag = dag_of(
         {"name": "m", "inputs": ["s"], "run": "map", "with": {"select": ["k AS id", "v"]}},

@@ -8,13 +8,15 @@ driver and tasks compile the same one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 
 from streamtopology.contract.reasons import PARTIAL
+from streamtopology.jobs.columnar.mentioned import mentioned_columns
 from streamtopology.jobs.operators import BUILTINS, load, preparing
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
@@ -29,7 +31,8 @@ from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topolo
 class Edge:
     """The stream from a source or node to a node; `alias` is the consumer's name for it, `key` its key columns.
 
-    casts: key columns that arrive in another type, in which keys of all inputs meet.
+    casts: key columns that arrive in another type, in which keys of all inputs meet. columns: those that the consumer reads;
+    None: all.
     """
 
     producer: str
@@ -37,10 +40,12 @@ class Edge:
     alias: str
     key: tuple[str, ...]
     casts: tuple[tuple[str, pa.DataType], ...] = ()
+    columns: tuple[str, ...] | None = None
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the producer as they arrive at the consumer."""
-        return cast_columns(batch, self.casts) if self.casts else batch
+        read = batch if self.columns is None else batch.select(list(self.columns))
+        return cast_columns(read, self.casts) if self.casts else read
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,12 @@ class Dag:
     def edges_from(self, producer: str) -> tuple[Edge, ...]:
         return tuple(edge for node in self.nodes for edge in node.edges if edge.producer == producer)
 
+    def columns_read(self, producer: str) -> frozenset[str] | None:
+        """The columns of a producer that its consumers read; None: all."""
+        of_edges = [edge.columns for edge in self.edges_from(producer)]
+        known = [frozenset(columns) for columns in of_edges if columns is not None]
+        return frozenset[str]().union(*known) if len(known) == len(of_edges) else None
+
 
 def _joint_planner(node: Node) -> str | None:
     """The planner that makes the node's table together with others', if one does."""
@@ -146,7 +157,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
         failure: list[Problem] = []
         if all(given.source in schemas for given in operator.inputs):
             try:
-                made = _nodes_of(operator, schemas, levels, base_dir)
+                made = _nodes_of(operator, schemas, levels, base_dir, all_columns=topology.on_bad_tuple == "deadLetter")
             except (ValueError, ImportError) as error:
                 failure = [Problem(operator.path, f"operator {operator.name!r}: {error}")]
         if not made:
@@ -220,18 +231,21 @@ def _uncountable_pairs(topology: Topology, dag: Dag) -> list[Problem]:
 
 
 def _nodes_of(
-    operator: OperatorSpec, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path
+    operator: OperatorSpec, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path, all_columns: bool
 ) -> list[Node]:
+    """The nodes of an operator. `all_columns`: also those that it does not read are sent to it."""
     policy = operator.grouping.policy
     cls = load(operator.run, base_dir)
     key = operator.grouping.key
-    inputs = {given.alias: schemas[given.source] for given in operator.inputs}
+    inputs: Mapping[str, pa.Schema] = {given.alias: schemas[given.source] for given in operator.inputs}
     keys = {given.alias: given.key or key for given in operator.inputs}
     for alias, columns in keys.items():
         missing = [column for column in columns if column not in inputs[alias].names]
         if missing:
             raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
 
+    read = None if all_columns or not _reads_mentioned_columns(operator, cls) else _read(operator, inputs, keys)
+    inputs = inputs if read is None else read
     meeting = meet(inputs, keys)
 
     def prepared(inputs: Mapping[str, pa.Schema]) -> tuple[Operator, pa.Schema | None]:
@@ -256,7 +270,14 @@ def _nodes_of(
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
     edges = tuple(
-        Edge(one.source, consumer, one.alias, keys[one.alias], casts(schemas[one.source], inputs[one.alias], keys[one.alias]))
+        Edge(
+            one.source,
+            consumer,
+            one.alias,
+            keys[one.alias],
+            casts(schemas[one.source], inputs[one.alias], keys[one.alias]),
+            None if read is None else tuple(read[one.alias].names),
+        )
         for one in operator.inputs
     )
     if not splits:
@@ -279,6 +300,33 @@ def _nodes_of(
     if refusal := split_refusal(operator, running):
         raise ValueError(refusal)
     return _split(operator, policy, inputs, edges, output, level, make)
+
+
+def _reads_mentioned_columns(operator: OperatorSpec, cls: type[Operator]) -> bool:
+    """False for a class of a user's, too, which may have inherited that it does; and where a sink takes late rows."""
+    return operator.run in BUILTINS and operator.late is None and cls.reads_mentioned_columns(operator.options)
+
+
+def _read(
+    operator: OperatorSpec, inputs: Mapping[str, pa.Schema], keys: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, pa.Schema]:
+    """The columns by input that the operator's key and options mention."""
+    texts = list(_texts(operator.options))
+    return {
+        alias: mentioned_columns(schema, [*texts, *(f'"{name}"' for name in keys[alias])]) for alias, schema in inputs.items()
+    }
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in an option's value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in cast("Mapping[object, object]", value).items():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in cast("Sequence[object]", value):
+            yield from _texts(part)
 
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:
