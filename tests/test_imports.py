@@ -233,7 +233,8 @@ def test_supervisor_loads_the_standard_library_only() -> None:
     ours = {module for module in loaded if module.startswith("streamtopology")}
     assert {module.split(".")[0] for module in loaded - ours} <= sys.stdlib_module_names
     jobs = "streamtopology.jobs"
-    assert ours == {"streamtopology", jobs, f"{jobs}.local", f"{jobs}.local.cleanup", f"{jobs}.local.supervisor"}
+    own = {f"{jobs}.local.{module}" for module in ("cleanup", "ownership", "supervisor")}
+    assert ours == {"streamtopology", jobs, f"{jobs}.local", *own}
 
 
 def test_executors_launcher_loads_neither_numpy_nor_spark() -> None:

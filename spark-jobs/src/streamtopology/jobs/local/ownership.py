@@ -1,0 +1,48 @@
+"""Whose a cluster is that can outlive its driver: its keeper's, the supervisor, as long as that waits for another driver.
+
+As in `cleanup`, only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing, suppress
+from pathlib import Path
+
+_OWNER = "owner"
+
+
+def keeping(name: str) -> socket.socket:
+    """Keep the cluster `name` until the socket is closed. Raises OSError if another process does."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lock.bind(f"\0{name}-kept")
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def is_kept(name: str) -> bool:
+    """True if a keeper lives."""
+    try:
+        with closing(keeping(name)):
+            return False
+    except OSError:
+        return True
+
+
+def own(directory: Path) -> None:
+    """Make this process the owner of the cluster in `directory`, whose owner has died."""
+    unseen = directory / f".{_OWNER}.{os.getpid()}"
+    unseen.write_text(str(os.getpid()))
+    unseen.replace(directory / _OWNER)
+
+
+def owner_after(dead: int, directory: Path) -> int | None:
+    """The process that has made itself the owner since `dead` was."""
+    with suppress(OSError, ValueError):
+        owner = int((directory / _OWNER).read_text())
+        return None if owner == dead else owner
+    return None
