@@ -22,7 +22,6 @@ from streamtopology.jobs.connectors.sinks import destination
 from streamtopology.jobs.connectors.sinks.registry import gets_frames
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.control_socket import ControlServer, refuse_second_run
-from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
 from streamtopology.jobs.local.interrupts import Interrupts
 from streamtopology.jobs.local.manifest_watch import Version, version_of, watching
@@ -39,7 +38,6 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.history_log import history_log
-from streamtopology.jobs.spark.session import driver_jvm_death
 from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.jobs.view.event_log import EventLog
 from streamtopology.jobs.view.formatting import still_unbalanced
@@ -127,7 +125,7 @@ def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, 
         except Exception:
             if interrupts.received:  # the run breaks off instead of stopping, for example as the signal went to its JVM, too
                 interrupts.leave()
-            if death := driver_jvm_death():
+            if death := _jvm_death():
                 session.close_screen()
                 raise TopologyFailed(_without_jvm(death, session, reporting)) from None
             raise
@@ -142,6 +140,12 @@ def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, 
         _report(reporting.folder, ran, before)
         interrupts.last_words = lambda: None
     return interrupts.exit_code
+
+
+def _jvm_death() -> str | None:
+    """As `driver_jvm_death`, without loading what starts a JVM."""
+    session = sys.modules.get("streamtopology.jobs.spark.session")
+    return None if session is None else session.driver_jvm_death()
 
 
 def _report(folder: Path, ran: Ran, before: Ran | None) -> None:
@@ -237,6 +241,8 @@ class Session:
             settings = user_settings(self._topology.spark_conf)
             folder = self._options.work_dir / "cluster"
             if needs_spark(self._topology):
+                from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster  # loads PySpark: a second
+
                 cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
             else:
                 purpose = purpose_of(self._topology, self._options.work_dir, self._base_dir, settings)

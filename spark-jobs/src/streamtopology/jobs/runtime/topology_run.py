@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
@@ -29,7 +30,6 @@ from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME, Watermarks
 from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
-from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
 from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
@@ -45,7 +45,6 @@ from streamtopology.jobs.runtime.preflight.checks import check_before_start, sou
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning, thousandths_meant
 from streamtopology.jobs.runtime.preflight.sink_columns import rows_of_sinks
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
-from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 from streamtopology.jobs.spark.cluster import Cluster, WorkersRun, executor_slots
 from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.view.run_ending import LeftBehind
@@ -54,6 +53,9 @@ from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.topology import Level, Topology, difference, format_cpu, load, parse_cpu
 from streamtopology.tracing.span import Emit
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,6 @@ class TopologyRun:
             switching=GradualSwitching(self.checkpoint, self.notify),
             watermarks=Watermarks(topology.sources),
             run=self._batches_run,
-            iterations_per_second=declared_cost.iterations_for(1.0),
             notify=self.notify,
             begins=history.batch_begins,
             loses=history.attempt_lost,
@@ -189,6 +190,8 @@ class TopologyRun:
         """The runner of attempts, as the trigger wants it."""
         cluster = self._cluster
         if not self._real_time:
+            from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
+
             return SparkAttemptRunner(cluster.spark, cluster.watch, cluster.slot_of, reads_rows)
         run = uuid.uuid4().hex
         socket = self._undo.enter_context(DeskSocket(Keys.of_run(cluster.secret, run), cluster.desk_listens))
