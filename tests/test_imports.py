@@ -71,7 +71,7 @@ THIRD_PARTY = {
     "lab.bench": "aiohttp confluent_kafka duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",
-    "lab.faults": "confluent_kafka numpy obstore pyarrow",
+    "lab.faults": "confluent_kafka numba numpy obstore pyarrow",
     "lab.groupings": "numba numpy",
     "lab.nexmark": "numba numpy pyarrow",
     "lab.nexmark.configuration": "",

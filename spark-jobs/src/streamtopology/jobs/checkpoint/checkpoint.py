@@ -211,15 +211,15 @@ class Checkpoint:
         """Delete a file that was kept for people; it may be gone already."""
         self._store.delete(path)
 
-    def next_driver(self) -> int:
+    def next_driver(self, served: int = 0) -> int:
         """Return the generation of a new driver: higher than any before, and no other driver's while it is the highest.
 
-        Files of earlier ones go. A driver that has stood still may take the number of one that has gone; a higher one is
-        there then.
+        served: what its workers have seen, which may be more if the checkpoint is an older copy of itself. Files of earlier
+        drivers go. One that has stood still may take the number of one that has gone; a higher one is there then.
         """
         while True:
             there = sorted(retention.number_of(path) for path in self._numbered(DRIVERS))
-            generation = max(there, default=0) + 1
+            generation = max([served, *there]) + 1
             if self._store.create(f"{DRIVERS}/{generation}.json", b"{}\n"):
                 for earlier in there:
                     self._store.delete(f"{DRIVERS}/{earlier}.json")

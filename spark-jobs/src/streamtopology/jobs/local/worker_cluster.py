@@ -27,7 +27,7 @@ from streamtopology.jobs.local.local_cluster import LocalCluster, executor_envir
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.local.worker_process import ready_mark
 from streamtopology.jobs.realtime.runner import Workers
-from streamtopology.jobs.realtime.summons import Summons
+from streamtopology.jobs.realtime.summons import Summons, find
 from streamtopology.jobs.spark.cluster import ExecutorSlot, WorkersRun
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
 from streamtopology.jobs.spark.executors import ExecutorInfo
@@ -140,6 +140,12 @@ class WorkerCluster:
     @property
     def is_warm(self) -> bool:
         return self.cluster.is_taken_over
+
+    @property
+    def served(self) -> int:
+        folders = [self.cluster.directory / slot.name for slot in self.cluster.slots]
+        given = [find(folder) for folder in folders if folder.exists()]
+        return max((summons.generation for summons in given if summons is not None), default=0)
 
     @property
     def secret(self) -> str:

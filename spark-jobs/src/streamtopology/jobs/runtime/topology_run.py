@@ -195,7 +195,9 @@ class TopologyRun:
             return SparkAttemptRunner(cluster.spark, cluster.watch, cluster.slot_of, reads_rows)
         run = uuid.uuid4().hex
         socket = self._undo.enter_context(DeskSocket(Keys.of_run(cluster.secret, run), cluster.desk_listens))
-        workers = cluster.workers(WorkersRun(run, socket.address, self.checkpoint.next_driver(), self._batches_run))
+        workers = cluster.workers(
+            WorkersRun(run, socket.address, self.checkpoint.next_driver(cluster.served), self._batches_run)
+        )
         runner = RealTimeRunner(socket.desk, workers)
         self._undo.callback(runner.close)
         self._leave_executors = runner.close

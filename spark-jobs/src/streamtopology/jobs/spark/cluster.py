@@ -77,6 +77,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def served(self) -> int:
+        """The newest generation of drivers that they have worked for; 0: none."""
+        ...
+
+    @property
     def secret(self) -> str:
         """The secret by which Spark's processes know each other, as executors have it in their environment."""
         ...
@@ -122,6 +127,7 @@ class SessionKeeper:
     """
 
     is_warm = False
+    served = 0
 
     def __init__(self) -> None:
         self._undo = ExitStack()
