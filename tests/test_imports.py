@@ -242,6 +242,12 @@ def test_executors_launcher_loads_neither_numpy_nor_spark() -> None:
     assert heavy & {module.split(".")[0] for module in _loaded("streamtopology.jobs.pods.executor")} == set()
 
 
+def test_driver_loads_neither_numba_nor_spark_before_it_needs_them() -> None:
+    """In real time it needs neither for the first batch after it has taken over the workers of another one: 4 s of CPU."""
+    heavy = {"numba.core", "pyspark", "py4j", "pandas"}
+    assert heavy & _loaded("streamtopology.jobs.local.run") == set()
+
+
 def _loaded(module: str) -> set[str]:
     """The modules that a fresh interpreter loads for `module`, apart from those that it starts with."""
     code = f"import sys; before = set(sys.modules); import {module}; print(*set(sys.modules) - before)"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from streamtopology.jobs.realtime.summons import Summons
 
 LOOK_SECONDS = 0.02
 
 
-class Serve(Protocol):
-    def __call__(self, summons: Summons, is_over: Callable[[], bool]) -> None:
-        """Obey the driver that summons, until it ends that; `is_over` is asked again and again while there is no connection."""
-        ...
+# Obeys the driver that summons, until it ends that. Asks the second argument again and again, which is True when all is over.
+Serve = Callable[[Summons, Callable[[], bool]], None]
 
 
 def live(
