@@ -50,7 +50,7 @@ def _await_end(process: int, *pipes: int) -> None:
         waiting.register(pipe, select.POLLIN | select.POLLHUP)
     try:
         waiting.register(os.pidfd_open(process), select.POLLIN)
-    except (ProcessLookupError, OSError):  # it died before this process looked
+    except OSError:  # it died before this process looked
         return
     waiting.poll()
 

@@ -93,7 +93,7 @@ class WorkerCluster:
         self._cluster: LocalCluster | None = None
         self._watch: ExecutorWatch | None = None
         self._processes: _ProcessScheduler | None = None
-        self._ended: Callable[[ExecutorInfo], None] = lambda executor: None
+        self._runs: list[ProcessWorkers] = []
         self._warm: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -156,9 +156,8 @@ class WorkerCluster:
         return "127.0.0.1:0"
 
     def workers(self, run: WorkersRun) -> Workers:
-        workers = ProcessWorkers(self.cluster, self.watch, self.slot_of, run)
-        self._ended = workers.lost
-        return workers
+        self._runs.append(ProcessWorkers(self.cluster, self.watch, self.slot_of, run))
+        return self._runs[-1]
 
     def slot_of(self, executor: ExecutorInfo) -> str:
         return self.cluster.slot_at(executor.host)
@@ -194,8 +193,9 @@ class WorkerCluster:
         self.cluster.resize(class_name, cpu)
 
     def _lost(self, executor: ExecutorInfo) -> None:
-        """Tell the run, and let the slot's next process start without a limit, as the first one did."""
-        self._ended(executor)
+        """Tell the runs, and let the slot's next process start without a limit, as the first one did."""
+        for workers in self._runs:
+            workers.lost(executor)
         if self._is_there(executor):
             self.cluster.lift(self.slot_of(executor))
 
@@ -239,7 +239,11 @@ class _ProcessScheduler:
         return frozenset(str(running.number) for running in self._cluster.running())
 
     def executors(self) -> list[ExecutorInfo]:
-        return [ExecutorInfo(str(one.number), one.host, {"SLOT": one.slot}) for one in self._cluster.running()]
+        classes = {slot.name: slot.class_name for slot in self._cluster.slots}
+        return [
+            ExecutorInfo(str(one.number), one.host, {"SLOT": one.slot, "CLASS": classes.get(one.slot, "")})
+            for one in self._cluster.running()
+        ]
 
     def await_ready(self, executor: ExecutorInfo) -> None:
         """Wait until the process has loaded what it needs. Raises _ProcessEnded."""

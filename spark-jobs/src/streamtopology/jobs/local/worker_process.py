@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streamtopology.contract.environment import SPARK_AUTH_SECRET
 from streamtopology.jobs.local.loaded_files import LoadedFiles
+from streamtopology.jobs.log_tags import tag_lines
 from streamtopology.jobs.realtime import summons
 from streamtopology.jobs.realtime.resident import live
 from streamtopology.jobs.realtime.secure import Keys
@@ -35,6 +36,7 @@ def ready_mark(folder: Path, number: int) -> Path:
 def main(arguments: list[str]) -> None:
     host, keeper, number = arguments
     folder = Path.cwd()
+    tag_lines()
     preload([name for name in MODULES if not name.startswith("pyspark")])
     worker = _Worker(f"{host}:0")
     ready_mark(folder, int(number)).touch()
