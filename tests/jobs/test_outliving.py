@@ -204,6 +204,7 @@ class Owner:
 @pytest.mark.clusters
 def test_processes_of_a_killed_owner_are_taken_over_again_and_again(tmp_path: Path) -> None:
     first = Owner(tmp_path, "same")
+    wait_until(lambda: is_kept(first.name))
     first.kill()
     sweep_dead_clusters(tmp_path, [])
     second = Owner(tmp_path, "same")
@@ -219,6 +220,7 @@ def test_processes_of_a_killed_owner_are_taken_over_again_and_again(tmp_path: Pa
 @pytest.mark.clusters
 def test_processes_for_another_manifest_are_ended_and_replaced(tmp_path: Path) -> None:
     first = Owner(tmp_path, "one manifest")
+    wait_until(lambda: is_kept(first.name))
     first.kill()
     second = Owner(tmp_path, "another manifest")
     assert not second.has_taken_over
@@ -231,6 +233,5 @@ def test_processes_that_no_driver_takes_over_end_after_their_time(tmp_path: Path
     owner = Owner(tmp_path, "lonely", outlive_seconds=1.0)
     owner.kill()
     assert owner_is_dead(owner.name)
+    wait_until(lambda: not members(owner.name) and not list(tmp_path.iterdir()))
     wait_until(lambda: not is_kept(owner.name))
-    assert not members(owner.name)
-    assert not list(tmp_path.iterdir())
