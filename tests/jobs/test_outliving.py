@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from support.real_time import LOOPBACK, run_keys
 from streamtopology.jobs.checkpoint import Checkpoint
 from streamtopology.jobs.checkpoint.layout import is_our_folder, is_ours
 from streamtopology.jobs.local.cleanup import members, owner_is_dead, sweep_dead_clusters
+from streamtopology.jobs.local.kept_cluster import KeptCluster, KeptProcess, Purpose, claim_kept
 from streamtopology.jobs.local.loaded_files import LoadedFiles
-from streamtopology.jobs.local.ownership import is_kept
+from streamtopology.jobs.local.ownership import is_kept, keeping, owner_after, withdraw
 from streamtopology.jobs.realtime.desk_socket import DeskSocket
 from streamtopology.jobs.realtime.resident import live
 from streamtopology.jobs.realtime.summons import Summons, find
@@ -199,6 +201,22 @@ class Owner:
     def end(self) -> None:
         self._process.communicate("", SECONDS)
         assert self._process.returncode == 0
+
+
+def test_owner_that_comes_too_late_finds_nothing_and_the_keeper_sees_it(tmp_path: Path) -> None:
+    purpose = Purpose("checkpoint", "same")
+    cluster = tmp_path / "some-cluster"
+    cluster.mkdir()
+    processes = {"a": KeptProcess(0, 1, "127.0.0.1")}
+    KeptCluster("some-cluster", "secret", 1, purpose, (), processes).save(cluster)
+    with closing(keeping("some-cluster")):
+        assert claim_kept(tmp_path, Purpose("another checkpoint", "same")) is None
+        kept = claim_kept(tmp_path, purpose)
+        assert kept is not None
+        assert kept.processes == processes
+        assert owner_after(1, cluster) == os.getpid()
+        withdraw(cluster)
+        assert claim_kept(tmp_path, purpose) is None
 
 
 @pytest.mark.clusters

@@ -15,9 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamtopology.jobs.local.cleanup import ClusterResources
-from streamtopology.jobs.local.ownership import is_kept
-
-_FILE = "kept.json"
+from streamtopology.jobs.local.ownership import KEPT, is_kept, own
 
 
 @dataclass(frozen=True)
@@ -49,24 +47,25 @@ class KeptCluster:
     processes: Mapping[str, KeptProcess]
 
     def save(self, directory: Path) -> None:
-        unseen = directory / f".{_FILE}.{os.getpid()}"
+        unseen = directory / f".{KEPT}.{os.getpid()}"
         unseen.touch(mode=0o600)
         unseen.write_text(json.dumps(asdict(self)))
-        unseen.replace(directory / _FILE)
+        unseen.replace(directory / KEPT)
 
     @staticmethod
     def read(directory: Path) -> KeptCluster:
         """Raises OSError, or ValueError or TypeError for one of another version."""
-        given = json.loads((directory / _FILE).read_text())
+        given = json.loads((directory / KEPT).read_text())
         processes = {slot: KeptProcess(**process) for slot, process in given.pop("processes").items()}
         purpose, cgroups = Purpose(**given.pop("purpose")), tuple(given.pop("cgroups"))
         return KeptCluster(purpose=purpose, cgroups=cgroups, processes=processes, **given)
 
 
-def find_kept(work_dir: Path, purpose: Purpose) -> KeptCluster | None:
-    """The cluster of a dead driver for this purpose. One for the same checkpoint that is of no use is removed.
+def claim_kept(work_dir: Path, purpose: Purpose) -> KeptCluster | None:
+    """Make this process the owner of a dead driver's cluster for this purpose, and return it; None if there is none.
 
-    The caller holds the topology's name on this machine, so its driver has died.
+    One for the same checkpoint that is of no use is removed. The caller holds the topology's name on this machine, so its
+    driver has died.
     """
     for directory in work_dir.iterdir() if work_dir.is_dir() else ():
         with suppress(OSError, ValueError, TypeError, KeyError):
@@ -74,7 +73,9 @@ def find_kept(work_dir: Path, purpose: Purpose) -> KeptCluster | None:
             if kept.purpose.checkpoint != purpose.checkpoint or not is_kept(kept.name):
                 continue
             if kept.purpose == purpose and kept.processes:
-                return kept
+                own(directory)
+                if (directory / KEPT).exists():
+                    return kept
             ClusterResources(kept.name, directory, tuple(map(Path, kept.cgroups))).sweep()
     return None
 

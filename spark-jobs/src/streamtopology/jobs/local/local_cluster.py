@@ -41,9 +41,8 @@ from streamtopology.jobs.local.cleanup import (
 )
 from streamtopology.jobs.local.cpu_limits import CpuLimiter, best_limiter
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
-from streamtopology.jobs.local.kept_cluster import AdoptedProcess, KeptCluster, KeptProcess, Purpose, find_kept
+from streamtopology.jobs.local.kept_cluster import AdoptedProcess, KeptCluster, KeptProcess, Purpose, claim_kept
 from streamtopology.jobs.local.loopback import Subnet
-from streamtopology.jobs.local.ownership import own
 from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.spark.java import Java, find_java
@@ -167,7 +166,8 @@ class LocalCluster:
         self._lock = threading.Lock()
         self._running: dict[str, RunningProgram] = {}
         self._purpose = purpose
-        self._left: dict[str, KeptProcess] = {}
+        self._left: dict[str, RunningProgram] = {}
+        self._found_all = False
         self.keeper = 0
         """The process that ends all others in the end, however this one ends."""
         self._undo = ExitStack()
@@ -215,7 +215,7 @@ class LocalCluster:
         work_dir = self.directory.parent
         work_dir.mkdir(parents=True, exist_ok=True)
         with _remains_reported():
-            kept = None if self._purpose is None else find_kept(work_dir, self._purpose)
+            kept = None if self._purpose is None else claim_kept(work_dir, self._purpose)
             swept = sweep_dead_clusters(work_dir, cgroup_parents())
         for name in swept:
             self._progress(f"removed the remains of a dead process: {name}")
@@ -242,20 +242,24 @@ class LocalCluster:
         """Have the processes that a dead driver has left, where a slot still has one."""
         self.name, self.secret, self.keeper = kept.name, kept.secret, kept.keeper
         self.directory = self.directory.with_name(kept.name)
-        own(self.directory)
         self._limiter = best_limiter(self.name, self._progress)
         undo.callback(self._end, ClusterResources(self.name, self.directory, self._limiter.roots))
         undo.callback(self._limiter.close)
-        self._left = {slot: one for slot, one in kept.processes.items() if one.pid in members(self.name, slot)}
+        for slot, one in kept.processes.items():
+            with suppress(ProcessLookupError):
+                if one.pid in members(self.name, slot):
+                    self._left[slot] = RunningProgram(one.number, slot, one.host, AdoptedProcess(one.pid))
+        self._running = dict(self._left)  # so that they stay noted, if this driver dies soon
         self._hosts = {slot: one.host for slot, one in kept.processes.items()}
         self._free_hosts = iter(Subnet.hosts_beside(*self._hosts.values()))
         self._ids = itertools.count(1 + max(one.number for one in kept.processes.values()))
+        self._found_all = self._slots.keys() <= self._left.keys()
         self._progress(f"taking over {len(self._left)} of {len(self._slots)} executors that the driver before has left")
 
     @property
     def is_taken_over(self) -> bool:
         """True if the processes of all slots were a dead driver's when this cluster started."""
-        return self._slots.keys() <= self._left.keys()
+        return self._found_all
 
     def serve(self, driver: DriverAddress, settings: Mapping[str, str]) -> None:
         """Start the executors of `driver`, of which Spark has the `settings`; those of an earlier driver have ended with it."""
@@ -267,6 +271,7 @@ class LocalCluster:
         for name in self._left.keys() - self._slots.keys():
             with _remains_reported():
                 kill_members(self.name, name)
+            del self._running[name]
         for slot in self.slots:
             if slot.name not in self._launchers:
                 self._launch(slot)
@@ -363,7 +368,8 @@ class LocalCluster:
     def _start(self, slot: ExecutorSlot, host: str, groups: Sequence[Path]) -> Process:
         """Start the slot's program once more, under a number that there has not been: Spark wants that."""
         assert self._program is not None, "it is awaited"
-        if (running := self._left_in(slot, host)) is None:
+        running = self._left.pop(slot.name, None)
+        if running is None:
             if self._purpose is not None:
                 kill_members(self.name, slot.name)  # one that a driver has started and not yet noted
             number = next(self._ids)
@@ -373,13 +379,6 @@ class LocalCluster:
             self._running[slot.name] = running
             self._keep()
         return running.process
-
-    def _left_in(self, slot: ExecutorSlot, host: str) -> RunningProgram | None:
-        """The process that the driver before has left in a slot, once."""
-        left = None if slot.name in self._running else self._left.get(slot.name)
-        with suppress(ProcessLookupError):
-            return None if left is None else RunningProgram(left.number, slot.name, host, AdoptedProcess(left.pid))
-        return None
 
     def _keep(self) -> None:
         """Note for a driver after this one what runs."""

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _OWNER = "owner"
+# What a successor needs to know of the cluster.
+KEPT = "kept.json"
 
 
 def keeping(name: str) -> socket.socket:
@@ -38,6 +40,11 @@ def own(directory: Path) -> None:
     unseen = directory / f".{_OWNER}.{os.getpid()}"
     unseen.write_text(str(os.getpid()))
     unseen.replace(directory / _OWNER)
+
+
+def withdraw(directory: Path) -> None:
+    """Leave nothing to take over: a process that makes itself the owner, and then finds nothing, is none."""
+    (directory / KEPT).unlink(missing_ok=True)
 
 
 def owner_after(dead: int, directory: Path) -> int | None:

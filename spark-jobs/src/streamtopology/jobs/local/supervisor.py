@@ -16,7 +16,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from streamtopology.jobs.local.cleanup import ClusterResources
-from streamtopology.jobs.local.ownership import keeping, owner_after
+from streamtopology.jobs.local.ownership import keeping, owner_after, withdraw
 
 _LOOK_SECONDS = 0.05
 
@@ -33,14 +33,24 @@ def main(arguments: list[str]) -> None:
 
 def _keep(owner: int, directory: Path, seconds: float) -> None:
     """Return when the cluster is nobody's for good: its folder has gone, or no owner has come for `seconds` after the last."""
-    _await_end(owner if directory.exists() else 0)
-    until = time.monotonic() + seconds
-    while directory.exists() and time.monotonic() < until:
-        if (successor := owner_after(owner, directory)) is not None:
-            owner = successor
-            _await_end(owner)
-            until = time.monotonic() + seconds
+    newest: int | None = owner if directory.exists() else None
+    while newest is not None:
+        owner = newest
+        _await_end(owner)
+        newest = _successor(owner, directory, time.monotonic() + seconds)
+
+
+def _successor(dead: int, directory: Path, until: float) -> int | None:
+    """The next owner. One that comes while this gives up finds nothing left to take over, or is seen here."""
+    while directory.exists():
+        gives_up = time.monotonic() > until
+        if gives_up:
+            withdraw(directory)
+        successor = owner_after(dead, directory)
+        if gives_up or successor is not None:
+            return successor
         time.sleep(_LOOK_SECONDS)
+    return None
 
 
 def _await_end(process: int, *pipes: int) -> None:
