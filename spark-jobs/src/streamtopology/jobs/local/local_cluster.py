@@ -167,7 +167,7 @@ class LocalCluster:
         self._running: dict[str, RunningProgram] = {}
         self._purpose = purpose
         self._left: dict[str, RunningProgram] = {}
-        self._found_all = False
+        self._has_taken_over = False
         self.keeper = 0
         """The process that ends all others in the end, however this one ends."""
         self._undo = ExitStack()
@@ -253,13 +253,13 @@ class LocalCluster:
         self._hosts = {slot: one.host for slot, one in kept.processes.items()}
         self._free_hosts = iter(Subnet.hosts_beside(*self._hosts.values()))
         self._ids = itertools.count(1 + max(one.number for one in kept.processes.values()))
-        self._found_all = self._slots.keys() <= self._left.keys()
+        self._has_taken_over = not self._slots.keys().isdisjoint(self._left)
         self._progress(f"taking over {len(self._left)} of {len(self._slots)} executors that the driver before has left")
 
     @property
     def is_taken_over(self) -> bool:
-        """True if the processes of all slots were a dead driver's when this cluster started."""
-        return self._found_all
+        """True if the process of any slot was a dead driver's when this cluster started."""
+        return self._has_taken_over
 
     def serve(self, driver: DriverAddress, settings: Mapping[str, str]) -> None:
         """Start the executors of `driver`, of which Spark has the `settings`; those of an earlier driver have ended with it."""

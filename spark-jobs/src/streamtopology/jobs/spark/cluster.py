@@ -73,7 +73,7 @@ class Cluster(Protocol):
 
     @property
     def is_warm(self) -> bool:
-        """True if the executors have run the same topology before, for a driver that has died."""
+        """True if executors have run the same topology before, for a driver that has died: a batch need not wait for others."""
         ...
 
     @property
