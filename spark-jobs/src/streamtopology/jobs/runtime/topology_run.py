@@ -231,7 +231,9 @@ class TopologyRun:
 
     def _prepare(self) -> None:
         self._history.enter(Phase.WARMING_UP, self._options.warming_up)
-        if not self._cluster.is_warm:
+        if self._cluster.is_warm:
+            self.notify("the executors of the driver before, which was killed, go on with their state")
+        else:
             with self._cluster.unlimited():
                 self._driver.warm_up()
         if self._planned_on is not None:  # which takes as long as the sinks do, a function of the user's among them
