@@ -57,7 +57,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         {"bootstrap": "127.0.0.1:9092", "runs": 3, "real_time": False},
     ),
     "startup": Benchmark(
-        "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}
+        "From `streamtopology run` to the first batch on four executors, against plain Spark's start.",
+        {"runs": 5, "real_time": False},
     ),
     "heterogeneous": Benchmark(
         "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5, "real_time": False}
@@ -85,7 +86,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         {"executors": (4, 16, 64, 256), "batches": 72},
     ),
     "recovery": Benchmark(
-        "kill -9 of an executor, and of the driver: seconds to the next commit.", {"runs": 3, "keys": 2_000_000}
+        "kill -9 of an executor, and of the driver: seconds to the next commit.",
+        {"runs": 3, "keys": 2_000_000, "real_time": False},
     ),
     "migrate": Benchmark("Pre-copied state: bytes read and written, and the switching batch.", {"runs": 3, "keys": 1_000_000}),
     "reconfigure": Benchmark("A tenth of a million keys moves: delay, and time of the switching batch.", {"runs": 5}),
