@@ -1,5 +1,6 @@
 """Versioned state of one operator instance: keyed fields or kept rows, with deltas, rollback and moving parts."""
 
+from streamtopology.jobs.state.disk import DiskState
 from streamtopology.jobs.state.encoding import StateFileError, decode, decode_parts, decode_read, encode, encode_parts
 from streamtopology.jobs.state.keyed import KeyedState, routing_hashes
 from streamtopology.jobs.state.merging import merged
@@ -14,6 +15,7 @@ from streamtopology.jobs.state.schema import (
     StateSchema,
     concatenated,
 )
+from streamtopology.jobs.state.sorted_rows import StateDiskError
 
 State = KeyedState | RowState
 
@@ -31,6 +33,7 @@ def new_state(schema: StateSchema) -> State:
 
 __all__ = [
     "LAST_WRITTEN",
+    "DiskState",
     "Field",
     "KeyedState",
     "KeyedStateSchema",
@@ -38,6 +41,7 @@ __all__ = [
     "RowState",
     "RowStateSchema",
     "State",
+    "StateDiskError",
     "StateError",
     "StateFileError",
     "StateSchema",
