@@ -128,7 +128,7 @@ def test_a_full_disk_is_a_sentence_and_no_change_is_lost(monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)
-        with pytest.raises(StateDiskError, match=r"state on disk cannot have its .*: No space left on device\. Nothing is lost"):
+        with pytest.raises(StateDiskError, match=r"cannot have its .*: No space left on device\. Nothing is lost"):
             state.commit()
         add(state, np.arange(10))
         state.rollback()

@@ -19,7 +19,7 @@ from streamtopology.jobs.operators import BUILTINS, load, preparing
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
 from streamtopology.jobs.plan.behind_watermark import behind_watermark
-from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
+from streamtopology.jobs.plan.diagnosis import diagnose, disk_refusal, split_refusal
 from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest, poured
@@ -49,6 +49,7 @@ class Node:
 
     is_poured: routers may send tuples to other instances than their key's home. These gather parts of its state in the batch,
     which the home takes in with the next one. behind_seconds: how much earlier its watermark is than the topology's.
+    memory_bytes: of its state, what each instance has in memory, where the rest is on disk; None: all of it is in memory.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Node:
     make: Callable[[], Operator]
     is_poured: bool = False
     behind_seconds: float = 0.0
+    memory_bytes: int | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -252,6 +254,9 @@ def _nodes_of(
     def make() -> Operator:
         return prepared(inputs)[0]
 
+    memory_bytes = operator.state.memory_bytes if operator.state.backend == "disk" else None
+    if memory_bytes is not None and (refusal := disk_refusal(running)):
+        raise ValueError(f"state.backend is disk, {refusal}")
     level = 1 + max(levels[given.source] for given in operator.inputs)
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
@@ -274,11 +279,13 @@ def _nodes_of(
             output=output,
             state=running.state,
             make=make,
+            memory_bytes=memory_bytes,
         )
         return [whole]
     if refusal := split_refusal(operator, running):
         raise ValueError(refusal)
-    return _split(operator, policy, inputs, edges, output, level, make)
+    partial, merge = _split(operator, policy, inputs, edges, output, level, make)
+    return [partial, replace(merge, memory_bytes=memory_bytes)]
 
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -20,15 +20,19 @@ from streamtopology.jobs.state.sorted_rows import StateDiskError
 State = KeyedState | RowState
 
 
-def new_state(schema: StateSchema) -> State:
+def new_state(schema: StateSchema, memory_bytes: int | None = None) -> State:
     """Empty state of the declared kind: a KeyedState or a RowState.
+
+    memory_bytes: of keyed state, so much is in memory, and the rest on disk; None: all is in memory.
 
     >>> from streamtopology.api import Field, KeyedStateSchema, new_state
     >>> import numpy as np, pyarrow as pa
     >>> len(new_state(KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))))
     0
     """
-    return KeyedState(schema) if isinstance(schema, KeyedStateSchema) else RowState(schema)
+    if not isinstance(schema, KeyedStateSchema):
+        return RowState(schema)
+    return KeyedState(schema) if memory_bytes is None else DiskState(schema, memory_bytes)
 
 
 __all__ = [

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamtopology.jobs.columnar.keys import KeyColumns, key_kind
 from streamtopology.jobs.state.index import FULLEST
-from streamtopology.jobs.state.keyed import KeyedState, kernels, tables
+from streamtopology.jobs.state.keyed import KeyedState, tables
 from streamtopology.jobs.state.layout import FREE
 from streamtopology.jobs.state.ownership import Ownership
 from streamtopology.jobs.state.schema import ArrowField, KeyedStateSchema, StateError, concatenated
@@ -33,9 +33,9 @@ _FEWEST_LOADED = 1 << 12
 class DiskState(KeyedState):
     """As KeyedState, with at most about `memory` bytes of keys in memory, and those of one batch beyond it.
 
-    A row costs what it does in memory and one more look-up, 20 ns; a key that is not in memory, known or new, 6 us and the read of
-    a page; a key that leaves memory its share of a sweep, which writes the keys of 1/64 of all hashes anew. The keys are one column
-    of numbers or times, and the fields are numbers: `refusal` says so of others.
+    A row costs about what it does in memory. A key that is not in memory, known or new, costs some microseconds and the read of
+    a page; one that leaves memory its share of a sweep, which writes a sixteenth of the file anew. The key is one column of
+    numbers or times, and the fields are numbers: `unfit_for_disk` says so of others.
 
     >>> schema = KeyedStateSchema((Field("count", np.int64),), pa.schema([("sensor", pa.int64())]))
     >>> state = DiskState(schema, memory=0)
@@ -48,7 +48,7 @@ class DiskState(KeyedState):
     """
 
     def __init__(self, schema: KeyedStateSchema, memory: int) -> None:
-        refused = refusal(schema)
+        refused = unfit_for_disk(schema)
         if refused:
             raise StateError(refused)
         self._row = _row_type(schema)
@@ -309,7 +309,7 @@ class DiskState(KeyedState):
             self._copies[written] = _SAME
 
 
-def refusal(schema: KeyedStateSchema) -> str:
+def unfit_for_disk(schema: KeyedStateSchema) -> str:
     """The reason why state of this schema cannot be on disk; empty if it can."""
     if key_kind(schema.key_types) != "int64":
         keys = ", ".join(f"{key.name} {key.type}" for key in schema.key_types)
@@ -332,7 +332,8 @@ def _row_type(schema: KeyedStateSchema) -> np.dtype:
 
 
 def _most_keys(schema: KeyedStateSchema, memory: int) -> int:
-    """The keys that `memory` bytes are for: values, code, stamp, copy, place in the list of free slots; and the index's entries."""
+    """The keys that `memory` bytes are for."""
+    # Values, code, stamp, copy, and place in the list of free slots; and the entries of the index.
     slot = sum(np.dtype((field.dtype, field.shape)).itemsize for field in schema.fields) + 8 + 4 + 1 + 4
     sizes = [1 << bits for bits in range(10, 40) if 8 << bits < memory]
     return max((min(int(FULLEST * size), (memory - 8 * size) // slot) for size in sizes), default=0)

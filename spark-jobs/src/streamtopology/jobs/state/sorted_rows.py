@@ -1,12 +1,13 @@
 """Rows of a fixed width in a file, sorted by the hash of their key: the part of a state that has no room in memory.
 
-The file is a cache. It has no name, so nothing of it outlives the process, nobody else cuts or changes it, and nothing has to be
-repaired: after a death, state is read from the checkpoint. A range of hashes is written anew as a whole, to another place in the
-file, and counts from then on: an error on the way leaves the rows as they were.
+The file is a cache. It has no name, so nothing of it outlives the process, nobody else cuts or changes it, and nothing has to
+be repaired: after a death, state is read from the checkpoint. A range of hashes is written anew as a whole, to another place in
+the file, and counts from then on: an error on the way leaves the rows as they were.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import tempfile
@@ -47,7 +48,7 @@ class SortedRows:
 
     def __init__(self, width: int) -> None:
         self._width, self._per_block = width, BLOCK // (8 * width)
-        self._file = tempfile.TemporaryFile(buffering=0)
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it is there as long as its rows
         self._blocks = self._taken = 0
         self._free: dict[int, list[int]] = {}
         self._words = np.empty(0, np.uint64)
@@ -66,7 +67,7 @@ class SortedRows:
         return self._fences.nbytes + self._dead.nbytes
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
-        """int64[n]: the rows of these hashes, uint64[n] in their order, as numbers for the other methods; -1 where there is none.
+        """int64[n]: the rows of these hashes, uint64[n] in their order, as the other methods take them; -1 where there is none.
 
         About a microsecond each, where the page is in the page cache; each page is read once.
         """
@@ -108,7 +109,7 @@ class SortedRows:
         """
         bounds = np.searchsorted(rows[:, 0], np.arange(1, RANGES, dtype=np.uint64) << np.uint64(64 - kernels.RANGE_BITS))
         bounds = [0, *bounds.tolist(), len(rows)]
-        for which, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for which, (first, last) in enumerate(itertools.pairwise(bounds)):
             if first < last:
                 self._put(which, rows[first:last])
                 yield first, last
