@@ -147,7 +147,7 @@ def test_no_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("schema", "sentence"),
     [
-        (KeyedStateSchema(COUNTS.fields, pa.schema({"k": pa.string()})), r"here it is \(k string\): hash it in a map"),
+        (KeyedStateSchema(COUNTS.fields, pa.schema({"k": pa.string()})), r"here it is \(k string\)"),
         (KeyedStateSchema(COUNTS.fields, pa.schema({"k": pa.int64(), "l": pa.int64()})), r"\(k int64, l int64\)"),
         (KeyedStateSchema((Field.of("page", pa.string()),), COUNTS.key_types), "field 'page' is string"),
         (KeyedStateSchema((Field("all", np.dtype("f8"), shape=512),), COUNTS.key_types), "at most 4,096 bytes a key"),

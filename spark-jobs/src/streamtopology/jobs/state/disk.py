@@ -313,7 +313,7 @@ def unfit_for_disk(schema: KeyedStateSchema) -> str:
     """The reason why state of this schema cannot be on disk; empty if it can."""
     if key_kind(schema.key_types) != "int64":
         keys = ", ".join(f"{key.name} {key.type}" for key in schema.key_types)
-        return f"state on disk has a key of one column of numbers, times or booleans; here it is ({keys}): hash it in a map"
+        return f"state on disk has a key of one column of numbers, times or booleans; here it is ({keys})"
     for field in schema.fields:
         if isinstance(field, ArrowField):
             return f"state on disk has fields of numbers; field {field.name!r} is {field.arrow_type}"
