@@ -150,7 +150,7 @@ def test_no_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (KeyedStateSchema(COUNTS.fields, pa.schema({"k": pa.string()})), r"here it is \(k string\)"),
         (KeyedStateSchema(COUNTS.fields, pa.schema({"k": pa.int64(), "l": pa.int64()})), r"\(k int64, l int64\)"),
         (KeyedStateSchema((Field.of("page", pa.string()),), COUNTS.key_types), "field 'page' is string"),
-        (KeyedStateSchema((Field("all", np.dtype("f8"), shape=512),), COUNTS.key_types), "at most 4,096 bytes a key"),
+        (KeyedStateSchema((Field("all", np.dtype("f8"), shape=(512,)),), COUNTS.key_types), "at most 4,096 bytes a key"),
     ],
 )
 def test_state_of_other_than_fixed_width_is_refused(schema: KeyedStateSchema, sentence: str) -> None:

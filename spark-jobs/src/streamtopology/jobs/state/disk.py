@@ -52,7 +52,7 @@ class DiskState(KeyedState):
         if refused:
             raise StateError(refused)
         self._row = _row_type(schema)
-        self._most_keys = _most_keys(schema, memory)
+        self._most_keys = most_keys(schema, memory)
         self._is_loading = False
         self._most_loaded = max(self._most_keys // 4, _FEWEST_LOADED)
         super().__init__(schema)
@@ -331,7 +331,7 @@ def _row_type(schema: KeyedStateSchema) -> np.dtype:
     return np.dtype({"names": names, "formats": kinds, "offsets": [0, *ends[:-1]], "itemsize": -(-ends[-1] // 8) * 8})
 
 
-def _most_keys(schema: KeyedStateSchema, memory: int) -> int:
+def most_keys(schema: KeyedStateSchema, memory: int) -> int:
     """The keys that `memory` bytes are for."""
     # Values, code, stamp, copy, and place in the list of free slots; and the entries of the index.
     slot = sum(np.dtype((field.dtype, field.shape)).itemsize for field in schema.fields) + 8 + 4 + 1 + 4

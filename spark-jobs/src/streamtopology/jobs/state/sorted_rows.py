@@ -155,7 +155,7 @@ class SortedRows:
         self._blocks = blocks
 
     def _write(self, block: int, words: np.ndarray) -> None:
-        rest, offset = memoryview(words).cast("B"), block * BLOCK
+        rest, offset = words.data.cast("B"), block * BLOCK
         with _explaining(self._blocks * BLOCK):
             while rest.nbytes:
                 written = os.pwrite(self._file.fileno(), rest, offset)
