@@ -164,7 +164,13 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
             else:
                 silent.add(node.name)
         nodes.extend(
-            replace(node, is_poured=node.name in pouring, behind_seconds=behind.seconds[operator.name]) for node in made
+            replace(
+                node,
+                is_poured=node.name in pouring,
+                behind_seconds=behind.seconds[operator.name],
+                memory_bytes=_memory_bytes(operator, node),
+            )
+            for node in made
         )
     dag = Dag(tuple(nodes), dict(sources))
     problems += _uncountable_pairs(topology, dag)
@@ -254,9 +260,7 @@ def _nodes_of(
     def make() -> Operator:
         return prepared(inputs)[0]
 
-    memory_bytes = operator.state.memory_bytes if operator.state.backend == "disk" else None
-    if memory_bytes is not None and (refusal := disk_refusal(running)):
-        raise ValueError(f"state.backend is disk, {refusal}")
+    _refuse_disk(operator, running)
     level = 1 + max(levels[given.source] for given in operator.inputs)
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
@@ -279,13 +283,22 @@ def _nodes_of(
             output=output,
             state=running.state,
             make=make,
-            memory_bytes=memory_bytes,
         )
         return [whole]
     if refusal := split_refusal(operator, running):
         raise ValueError(refusal)
-    partial, merge = _split(operator, policy, inputs, edges, output, level, make)
-    return [partial, replace(merge, memory_bytes=memory_bytes)]
+    return _split(operator, policy, inputs, edges, output, level, make)
+
+
+def _refuse_disk(operator: OperatorSpec, made: Operator) -> None:
+    """Raise ValueError where state is to be on disk that cannot be."""
+    if operator.state.backend == "disk" and (refusal := disk_refusal(made)):
+        raise ValueError(f"state.backend is disk, {refusal}")
+
+
+def _memory_bytes(operator: OperatorSpec, node: Node) -> int | None:
+    """`Node.memory_bytes`: what parts gather is handed over, and stays in memory."""
+    return operator.state.memory_bytes if operator.state.backend == "disk" and not node.is_partial else None
 
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:
