@@ -239,7 +239,6 @@ def _nodes_of(
         missing = [column for column in columns if column not in inputs[alias].names]
         if missing:
             raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
-
     meeting = meet(inputs, keys)
 
     def prepared(inputs: Mapping[str, pa.Schema]) -> tuple[Operator, pa.Schema | None]:
