@@ -48,6 +48,31 @@ def test_a_node_is_one_level_after_the_last_it_reads() -> None:
     assert {(edge.producer, edge.alias) for edge in dag.node("c").edges} == {("s", "s"), ("b", "b")}
 
 
+ON_DISK: Mapping[str, Any] = {"state": {"backend": "disk", "memory": "1Mi"}}
+
+
+def test_state_on_disk_is_that_of_whole_keys() -> None:
+    dag = dag_of(operator("a", policy="partial-key", **ON_DISK), operator("b", **ON_DISK), operator("c"))
+    found = {node.name: node.memory_bytes for node in dag.nodes}
+    assert found == {"a.partial": None, "a": 1 << 20, "b": 1 << 20, "c": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"run": "map", "with": {"select": ["k"]}}, "which count, aggregate, quantiles and top-k can have; leave `state` out"),
+        ({"run": "deduplicate"}, "which count, aggregate, quantiles and top-k can have"),
+        ({"with": {"emit": "all"}}, "emit: all reads the state of all keys in every batch; take emit: updates"),
+        ({"with": {"ttl": "1h"}}, "ttl looks for idle keys among all in every batch; leave `ttl` or `state` out"),
+        ({"with": {"groupBy": ["v"]}}, r"a key of one column of numbers.*here it is \(k int64, v double\)"),
+        ({"run": "aggregate", "with": {"aggregates": {"all": "collect_list(v)"}}}, "fields of numbers; field .* is list"),
+    ],
+)
+def test_state_that_cannot_be_on_disk_is_refused(changed: Mapping[str, Any], sentence: str) -> None:
+    with pytest.raises(ManifestError, match=f"state.backend is disk, .*{sentence}"):
+        dag_of({**operator("a", **ON_DISK), **changed})
+
+
 def test_a_split_operator_is_a_partial_and_a_merge_under_its_own_name() -> None:
     dag = dag_of(operator("a", policy="partial-key", aggregateEvery=3), operator("b", ["a"]))
     partial, merge = dag.node("a.partial"), dag.node("a")

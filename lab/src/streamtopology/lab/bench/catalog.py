@@ -85,6 +85,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "CPU and bytes of the driver's parts as scripted executors grow in number, without Spark.",
         {"executors": (4, 16, 64, 256), "batches": 72},
     ),
+    "state": Benchmark(
+        "State on disk beside state in memory, and beside RocksDB, if rocksdict is installed.",
+        {"keys": 10_000_000, "batches": 60, "runs": 3, "seed": 1},
+    ),
     "recovery": Benchmark(
         "kill -9 of an executor, and of the driver: seconds to the next commit.",
         {"runs": 3, "keys": 2_000_000, "real_time": False},

@@ -355,9 +355,12 @@ class Checkpoint:
         """The rows of a table that a record names."""
         return pa.ipc.open_file(self._store.read(path)).read_all()
 
-    def load_state(self, reference: StateRef, schema: StateSchema) -> State:
-        """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit."""
-        state = new_state(schema)
+    def load_state(self, reference: StateRef, schema: StateSchema, memory_bytes: int | None = None) -> State:
+        """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit.
+
+        memory_bytes: as of `new_state`.
+        """
+        state = new_state(schema, memory_bytes)
         if reference.snapshot is not None:
             with self._fitting(reference.snapshot):
                 for number, part in enumerate(self.read_fitted(reference.snapshot, schema)):

@@ -21,7 +21,7 @@ from streamtopology.jobs.operators import BUILTINS, load, preparing
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
 from streamtopology.jobs.plan.behind_watermark import behind_watermark
-from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
+from streamtopology.jobs.plan.diagnosis import diagnose, disk_refusal, split_refusal
 from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest, poured
@@ -54,6 +54,7 @@ class Node:
 
     is_poured: routers may send tuples to other instances than their key's home. These gather parts of its state in the batch,
     which the home takes in with the next one. behind_seconds: how much earlier its watermark is than the topology's.
+    memory_bytes: of its state, what each instance has in memory, where the rest is on disk; None: all of it is in memory.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Node:
     make: Callable[[], Operator]
     is_poured: bool = False
     behind_seconds: float = 0.0
+    memory_bytes: int | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -173,7 +175,13 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
             else:
                 silent.add(node.name)
         nodes.extend(
-            replace(node, is_poured=node.name in pouring, behind_seconds=behind.seconds[operator.name]) for node in made
+            replace(
+                node,
+                is_poured=node.name in pouring,
+                behind_seconds=behind.seconds[operator.name],
+                memory_bytes=_memory_bytes(operator, node),
+            )
+            for node in made
         )
     dag = Dag(tuple(nodes), dict(sources))
     problems += _uncountable_pairs(topology, dag)
@@ -266,6 +274,7 @@ def _nodes_of(
     def make() -> Operator:
         return prepared(inputs)[0]
 
+    _refuse_disk(operator, running)
     level = 1 + max(levels[given.source] for given in operator.inputs)
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
@@ -327,6 +336,17 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for part in cast("Sequence[object]", value):
             yield from _texts(part)
+
+
+def _refuse_disk(operator: OperatorSpec, made: Operator) -> None:
+    """Raise ValueError where state is to be on disk that cannot be."""
+    if operator.state.backend == "disk" and (refusal := disk_refusal(made)):
+        raise ValueError(f"state.backend is disk, {refusal}")
+
+
+def _memory_bytes(operator: OperatorSpec, node: Node) -> int | None:
+    """`Node.memory_bytes`: what parts gather is handed over, and stays in memory."""
+    return operator.state.memory_bytes if operator.state.backend == "disk" and not node.is_partial else None
 
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:
