@@ -61,7 +61,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "arena": ("streamtopology arena nexmark --events 1000000 --runs 1",),
     "arena keyed": (
         "streamtopology arena keyed --skew 1",
-        "streamtopology arena keyed --skew 1 --runs 3 --engine streamtopology --engine flink",
+        "streamtopology arena keyed --skew 1 --change moved --engine streamtopology --engine flink",
     ),
     "arena nexmark": (
         "streamtopology arena nexmark --query q5 --query q7",
