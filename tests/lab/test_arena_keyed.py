@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.arena import keyed_rows
-from streamtopology.lab.arena.keyed import PEERS, Keyed, judge, worker_cpu
+from streamtopology.lab.arena.engines import ENGINES, EngineMissing, Place
+from streamtopology.lab.arena.keyed import COUNT, Case, Keyed, judge, measure, worker_cpu
 from streamtopology.lab.arena.keyed_page import keyed_table, picture
 from streamtopology.lab.arena.limits import WorkerGroups
-from streamtopology.lab.arena.peer import SCRIPTS
+from streamtopology.lab.arena.peer import SCRIPTS, Arena
 from streamtopology.lab.arena.run import run_keyed
 from streamtopology.lab.arena.timeline import Moving, Slowing, Timeline, lead, rate, so_far
 
@@ -198,11 +199,24 @@ def test_the_picture_has_a_line_for_each_engine_that_counts_right():
 
 
 def test_every_peer_has_a_script_and_the_workers_leave_room_for_what_is_beside_them():
-    assert all((SCRIPTS / script).is_file() for script, _ in PEERS.values())
+    assert all((SCRIPTS / script).is_file() for script, _ in COUNT.peers.values())
     assert worker_cpu(2) == 0.375
     assert worker_cpu(64) == 1.0
 
 
-def test_an_engine_that_there_is_not_is_refused_before_anything_is_made():
+def test_an_engine_whose_java_cannot_be_built_has_a_row_that_says_so(tmp_path: Path):
+    def write(data: Path, skew: float) -> None:
+        (data / "expected.json").write_text('{"parquet": [1, 1, 1]}')
+
+    def more(engine: str, *_: Any) -> Mapping[str, Any]:
+        raise EngineMissing(f"javac is not on PATH: install it for {engine}")
+
+    case = Case("own", "Own", {"streamtopology": ("streamtopology_keyed.py", {})}, write, more)
+    asked = Keyed(case, (1.0,), ("slowed",), 1, ("streamtopology",))
+    (row,) = measure(asked, Arena(ENGINES, Place(tmp_path), print), Place(tmp_path), print)
+    assert row["failed"] == "javac is not on PATH: install it for streamtopology"
+
+
+def test_an_engine_that_there_is_not_is_refused_before_anything_is_made(tmp_path: Path):
     with pytest.raises(WrongUse, match="--engine storm: there is no such engine; there are streamtopology, "):
-        run_keyed(Keyed((1.0,), ("slowed",), 1, ("storm",)), fresh=False)
+        run_keyed(Keyed(COUNT, (1.0,), ("slowed",), 1, ("storm",)), Place(tmp_path), fresh=False)

@@ -6,6 +6,7 @@ of rows. What a run is judged by are two windows of it: the last seconds before 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamtopology.lab.arena.engines import Place
-from streamtopology.lab.arena.keyed_rows import DIFFERENT_FILES, NAMES, ROWS_PER_FILE, write_rows
+from streamtopology.lab.arena.engines import EngineMissing, Place
+from streamtopology.lab.arena.keyed_rows import NAMES, write_rows
 from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
 from streamtopology.lab.arena.timeline import lead, rate
 
@@ -30,8 +31,23 @@ SKEWS = (0.0, 1.0, 1.2)
 CHANGES = {"slowed": f"one of {WORKERS} workers falls to {SLOW:.0%}", "moved": "the hot keys move"}
 
 
-# By engine its script, and what of the request is its own; `files`: which it reads.
-PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+@dataclass(frozen=True)
+class Case:
+    """What is computed: its name, and a heading of its page.
+
+    `peers`: by engine its script, and what of the request is its own; `files`: which it reads. `write` makes the rows of a skew
+    in a folder: by kind of files KIND-names, which it reads over and over, and KIND-once, whose results `expected.json` has.
+    `more`: what else an engine is asked, of that folder; it raises EngineMissing.
+    """
+
+    name: str
+    title: str
+    peers: Mapping[str, tuple[str, Mapping[str, Any]]]
+    write: Callable[[Path, float], None]
+    more: Callable[[str, Path, Place, Callable[[str], None]], Mapping[str, Any]] = lambda *_: {}
+
+
+_PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 12}),
     "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 12}),
     "flink": ("flink_keyed.py", {}),
@@ -42,13 +58,17 @@ PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+COUNT = Case("keyed", "A keyed count", _PEERS, write_rows)
+
+
 @dataclass(frozen=True)
 class Keyed:
-    """What is measured: a count of keys with each of `skews` (Zipf's exponent) through each of `changes`.
+    """What is measured: the case with each of `skews` (Zipf's exponent of the keys) through each of `changes`.
 
     `runs` times, by each of `engines` in turns. Of uniform keys there are no hot ones that could move.
     """
 
+    case: Case
     skews: Sequence[float]
     changes: Sequence[str]
     runs: int
@@ -64,47 +84,49 @@ def measure(asked: Keyed, arena: Arena, place: Place, announce: Callable[[str], 
     """A row of each skew, change, run and engine."""
     rows: list[dict[str, Any]] = []
     for skew in asked.skews:
-        data = place.folder.absolute() / "data" / f"keyed-{skew:g}"
+        data = place.folder.absolute() / "data" / f"{asked.case.name}-{skew:g}"
         if not (data / "expected.json").exists():
-            announce(f"writes {DIFFERENT_FILES * ROWS_PER_FILE:,} rows to {data}")
-            write_rows(data, skew)
+            announce(f"writes rows to {data}")
+            data.mkdir(parents=True, exist_ok=True)
+            asked.case.write(data, skew)
         expected = json.loads((data / "expected.json").read_text())
+        more = {engine: _more(asked.case, engine, data, arena, place, announce) for engine in asked.engines}
         for change in asked.changes if skew else [change for change in asked.changes if change != "moved"]:
-            for run in range(asked.runs):
-                for engine in asked.engines:
-                    measurement = _measurement(engine, f"keyed-{skew:g}/{change}/run-{run}", change, data)
-                    found = {"skew": skew, "change": change, "run": run, "expected": expected[_kind(engine)]}
-                    lead(_rows(data, engine), data / f"{_kind(engine)}-{NAMES[0]}")
-                    rows.append({**arena.row(measurement), **found})
+            for run, engine in itertools.product(range(asked.runs), asked.engines):
+                script, own = asked.case.peers[engine]
+                kind = own.get("files", "parquet")
+                request = {**own, **more[engine], **_request(change, data, kind)}
+                lead(data / f"{kind}-now", data / f"{kind}-{NAMES[0]}")
+                case = f"{asked.case.name}-{skew:g}/{change}/run-{run}"
+                row = arena.row(Measurement(engine, case, SCRIPTS / script, request))
+                rows.append({**row, "skew": skew, "change": change, "run": run, "expected": expected[kind]})
     return rows
 
 
-def _rows(data: Path, engine: str) -> Path:
-    """The folder that it reads until the time is over."""
-    return data / f"{_kind(engine)}-now"
+def _more(
+    case: Case, engine: str, data: Path, arena: Arena, place: Place, announce: Callable[[str], None]
+) -> Mapping[str, Any]:
+    try:
+        return case.more(engine, data, place, announce)
+    except EngineMissing as reason:
+        arena.cannot_have(engine, reason)
+        return {}
 
 
-def _kind(engine: str) -> str:
-    """Of the files that it reads."""
-    return PEERS[engine][1].get("files", "parquet")
-
-
-def _measurement(engine: str, case: str, change: str, data: Path) -> Measurement:
-    script, own = PEERS[engine]
-    kind, cpu = _kind(engine), worker_cpu()
+def _request(change: str, data: Path, kind: str) -> Mapping[str, Any]:
+    """Of all engines that read such files."""
+    cpu, now = worker_cpu(), str(data / f"{kind}-now")
     changes = {
         "slowed": {"worker": WORKERS - 1, "cpu": cpu * SLOW},
-        "moved": {"link": str(_rows(data, engine)), "target": str(data / f"{kind}-{NAMES[1]}")},
+        "moved": {"link": now, "target": str(data / f"{kind}-{NAMES[1]}")},
     }
-    request = {
-        **own,
+    return {
         "cpus": [cpu] * WORKERS,
         "change": {"at": CHANGED_AT, **changes[change]},
         "seconds": SECONDS,
-        "data": str(_rows(data, engine)),
+        "data": now,
         "checked": str(data / f"{kind}-once"),
     }
-    return Measurement(engine, case, SCRIPTS / script, request)
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,14 @@ def write_rows(data: Path, skew: float) -> None:
         for table, text in zip(tables, files["csv"], strict=True):
             csv.write_csv(table, text)
         for kind, of_kind in files.items():
-            _link(data / f"{kind}-{version}", of_kind, FILES)
+            link_over_and_over(data / f"{kind}-{version}", of_kind, FILES)
             if version == NAMES[0]:
-                _link(data / f"{kind}-once", of_kind, 1)
+                link_over_and_over(data / f"{kind}-once", of_kind, 1)
                 expected[kind] = _counts(small[0] if kind == "small" else tables[0])
     (data / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
-def _link(folder: Path, files: Sequence[Path], count: int) -> None:
+def link_over_and_over(folder: Path, files: Sequence[Path], count: int) -> None:
     """`count` links to the files, over and over, of one time: readers that go by times then go by names."""
     folder.mkdir(exist_ok=True)
     for file in files:

@@ -67,6 +67,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "streamtopology arena nexmark --query q5 --query q7",
         "streamtopology arena nexmark --events 100000 --runs 1 --engine flink",
     ),
+    "arena shufflebench": ("streamtopology arena shufflebench --skew 1 --engine streamtopology --engine flink",),
     "arena switch": (
         "streamtopology arena switch --bootstrap 127.0.0.1:9092",
         "streamtopology arena switch --lives 1 --event move --engine streamtopology",
