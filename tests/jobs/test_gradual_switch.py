@@ -75,10 +75,13 @@ class Counted(Flow):
 
 
 class Steady(SwitchPace):
-    """One portion a batch, however long batches take here."""
+    """One portion a batch, however long moving takes here."""
 
-    def batch_with_portions(self, seconds: float, taken: int) -> None:
+    def batch_with_portions(self, moving_seconds: float, taken: int) -> None:
         pass
+
+    def first_portions(self, portions: int, moving: float) -> int:
+        return 1
 
 
 happenings = st.lists(
@@ -124,6 +127,7 @@ def test_a_switch_takes_a_portion_a_batch_and_ends(tmp_path: Path) -> None:
     flow.router.reroute({"n": table(7)})
     ways = [flow.next_batch() for _ in range(12)]
     (portions,) = {way.portions for way in ways if way is not None}
+    assert all((done.results.moving_seconds > 0) == done.attempt.hands_over for done in flow.router.done[-12:])
     assert 3 <= portions <= 10
     assert ways == [GradualSwitch(2, done, portions) for done in range(1, portions)] + [None] * (13 - portions)
     assert f"epoch 3: state moves in {portions} portions, over up to as many batches" in flow.reported
@@ -220,22 +224,56 @@ def test_a_key_and_a_clone_are_found_in_the_midst_of_a_switch(tmp_path: Path) ->
     assert {row["k"]: row["count"] for row in copy.state("n")} == flow.come + Counter([1])
 
 
-def test_the_pace_follows_how_long_batches_take() -> None:
-    pace = SwitchPace()
-    for _ in range(5):
-        pace.batch_with_portions(1.0, taken=1)
-    assert pace.portions == 1, "of usual batches nothing is known"
-    for seconds in (1.0, 1.1, 0.9):
-        pace.usual_batch(seconds)
-    paces: list[int] = []
-    for seconds in (1.05, 1.1, 1.15, 1.15, 1.3, 1.3, 1.3, 1.3, 1.0):
+def paces(pace: SwitchPace, moving: Sequence[float]) -> list[int]:
+    """The portions after each batch of a switch, in which moving took so many seconds."""
+    found: list[int] = []
+    for seconds in moving:
         pace.batch_with_portions(seconds, taken=pace.portions)
-        paces.append(pace.portions)
-    assert paces == [2, 4, 4, 4, 2, 1, 1, 1, 2]
-    pace.batch_with_portions(1.0, taken=1)
+        found.append(pace.portions)
+    return found
+
+
+def usual(seconds: Sequence[float]) -> SwitchPace:
+    pace = SwitchPace()
+    for of_batch in seconds:
+        pace.usual_batch(of_batch)
+    return pace
+
+
+def test_the_pace_follows_how_long_moving_takes() -> None:
+    pace = SwitchPace()
+    assert paces(pace, 5 * [0.1]) == 5 * [1], "of usual batches nothing is known"
+    assert pace.first_portions(256, 1.0) == 1
+    pace = usual((1.0, 1.1, 0.9))
+    assert paces(pace, (0.05, 0.08, 0.15, 0.15, 0.3, 0.3, 0.3, 0.02)) == [2, 4, 4, 4, 2, 1, 1, 2]
+    pace.batch_with_portions(0.02, taken=1)
     assert pace.portions == 2, "that batch was begun before the pace rose"
     pace.usual_batch(1.0)
     assert pace.portions == 1
+
+
+def test_what_is_paid_for_any_portion_is_not_paid_for_each() -> None:
+    """As for a join, where a pass over all rows takes longer than a usual batch of few rows."""
+    pace, left, batches = usual((0.5, 0.1, 0.5)), 256, 0
+    while left > 0:
+        taken = min(pace.portions, left)
+        pace.batch_with_portions(1.0 + 0.01 * taken, taken)
+        left, batches = left - taken, batches + 1
+    assert batches <= 10
+
+
+def test_moving_may_take_little_of_a_short_batch_even_if_it_is_the_same_for_all_portions() -> None:
+    pace = usual((0.2, 0.2))
+    for _ in range(20):
+        pace.batch_with_portions(0.04 * pace.portions, pace.portions)
+        assert pace.portions <= 2
+
+
+def test_a_switch_starts_with_what_a_usual_batch_has_time_for() -> None:
+    assert usual((0.2, 0.2)).first_portions(256, 100e6) == 1
+    assert usual((8.0, 9.0, 60.0)).first_portions(256, 450e6) == 6
+    assert usual((8.0, 9.0, 60.0)).first_portions(256, 0.0) == 32
+    assert usual((8.0, 9.0, 60.0)).first_portions(4, 0.0) == 1
 
 
 def joined(folder: Path, portion: int) -> tuple[Flow, list[GradualSwitch | None]]:

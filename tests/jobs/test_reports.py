@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ INSTANCE = InstanceResult(
 SOURCE = SourceResult(
     SourceReport(1, 50, 0.9, 0.9, {"s": 3.0}, bad_rows={"s": 1}), Span("boot", 12.0, 13.0), ({"input": "s", "reason": "why"},)
 )
-MOVED = MovedState((("counts", 3, 100), ("sums", 1, 8)))
+MOVED = MovedState((("counts", 3, 100), ("sums", 1, 8)), seconds=0.25)
 FAILURE = TaskFailure("operator 'counts', instance 2", "no", FailureKind.PRECOPY_UNUSABLE, "Traceback")
 
 
@@ -69,6 +71,9 @@ def test_collected_reports_are_summed_by_node() -> None:
     results: Results = collect([envelope.seal()[0].to_pybytes()])
     assert results.keys_moved == {"counts": 6, "sums": 2}
     assert results.bytes_moved == {"counts": 200, "sums": 16}
+    assert results.moving_seconds == 0.25
+    both = replace(INSTANCE, moving_seconds=0.5), replace(INSTANCE, moving_seconds=0.125)
+    assert Results([*both, INSTANCE], handing_seconds=0.25).moving_seconds == 0.875, "of instances of one slot"
     assert (results.sources, results.set_aside) == ([SOURCE.report], list(SOURCE.set_aside))
     assert results.learning_reports == [("counts", {"busy": 1})]
     assert results.failure(FailureKind.EXPLAINED, FailureKind.PRECOPY_UNUSABLE) == FAILURE

@@ -378,7 +378,7 @@ class BatchLoop:
         self.compaction.after(commit, batch.dag)
         self.progress.knowledge.learned.learn(batch.plan.epoch, results.learning_reports)
         rows, seconds = sum(report.rows for report in results.sources), time.monotonic() - timeline.began_at
-        self.switching.committed(seconds, attempt)
+        self.switching.committed(seconds, results.moving_seconds, attempt)
         self.progress.network.measured(results, attempt.partitions, seconds)
         if not timeline.lost:  # its seconds say nothing of the next batch's
             self.progress.pace.measured(sum(part.rows for part in batch.parts), seconds, results.working_seconds)

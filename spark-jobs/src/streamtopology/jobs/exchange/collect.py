@@ -66,6 +66,7 @@ def _add(results: Results, report: Report) -> None:
         case SourceResult():
             results.source_tasks.append(report)
         case MovedState():
+            results.handing_seconds = max(results.handing_seconds, report.seconds)
             for node, keys, size in report.moves:
                 results.keys_moved[node] = results.keys_moved.get(node, 0) + keys
                 results.bytes_moved[node] = results.bytes_moved.get(node, 0) + size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -74,7 +74,8 @@ class InstanceResult:
     `span`: from the start of its task to its own end. `rows_out`: rows that each of its sinks gets. `adopted`: pre-copied
     files that its state now begins with. `learning_report`: what the instance reports to the choosers of its operator, where
     these learn. `compacted`: a compaction that the driver asked for and that is over. `partial`: what it gathered of keys with
-    another home, see `operators.partials`. `memory`: of its executor, where that has a limit.
+    another home, see `operators.partials`. `memory`: of its executor, where that has a limit. `moving_seconds`: of taking keys
+    in, and of dropping those that have left.
     """
 
     report: LoadReport
@@ -90,6 +91,7 @@ class InstanceResult:
     compacted: Compacted | None = None
     partial: str | None = None
     memory: ContainerMemory | None = field(default=None, metadata=SPARSE)
+    moving_seconds: float = field(default=0.0, metadata=SPARSE)
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,10 @@ class SourceResult:
 
 @dataclass(frozen=True)
 class MovedState:
-    """State that one task handed over to new owners: (node, keys or rows, bytes)."""
+    """State that one task handed over to new owners: (node, keys or rows, bytes); and the seconds that it took."""
 
     moves: Sequence[tuple[str, int, int]]
+    seconds: float = 0.0
 
 
 @dataclass
@@ -123,6 +126,8 @@ class Results:
     failures: list[TaskFailure] = field(default_factory=list)
     keys_moved: dict[str, int] = field(default_factory=dict)
     bytes_moved: dict[str, int] = field(default_factory=dict)
+    # The longest that a task took to hand state over.
+    handing_seconds: float = 0.0
     # The time for which a row between two executors kept a link busy, as last measured; 0 where it was not.
     remote_seconds: float = 0.0
 
@@ -148,6 +153,14 @@ class Results:
             SlotMemory(slot, state[slot], max(memory.limit_bytes - memory.used_bytes + state[slot], 0))
             for slot, memory in sorted(limits.items())
         )
+
+    @property
+    def moving_seconds(self) -> float:
+        """The seconds by which moving state has made the batch longer: of handing it over, then of taking it in."""
+        taking: dict[int, float] = defaultdict(float)
+        for result in self.instances:
+            taking[result.report.slot] += result.moving_seconds
+        return self.handing_seconds + max(taking.values(), default=0.0)
 
     @property
     def working_seconds(self) -> float:

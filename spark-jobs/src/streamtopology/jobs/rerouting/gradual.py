@@ -4,7 +4,7 @@ If all state moved with one batch, that batch would grow with the state, and eve
 batch is a little longer instead, and the switch takes several batches. A portion is a set of buckets, so a key has one
 owner in every batch, and no row is forwarded or buffered.
 
-A switch starts with one portion a batch. It takes more as long as batches stay close to their usual duration, because the
+A switch starts with few portions a batch. It takes more as long as moving them takes little of a usual batch, because the
 gain of the new tables comes only with the last portions. The commit record has the progress, so a restart resumes it.
 """
 
@@ -23,11 +23,19 @@ from streamtopology.jobs.plan.execution_plan import ExecutionPlan
 from streamtopology.jobs.rerouting.movement import moving_state_bytes
 from streamtopology.routing.epochs.gradual_switch import can_switch_gradually
 from streamtopology.routing.epochs.switch_progress import GradualSwitch
+from streamtopology.routing.planners.switch_costs import MOVED_BYTES_PER_SECOND
 from streamtopology.topology import Topology
 
 MOST_PORTIONS = 256
-# Durations relative to a usual batch: up to the first the next batch takes more portions, above the second fewer.
-LITTLE_LONGER, TOO_LONG = 1.1, 1.2
+# Of a usual batch's seconds, those that moving takes: up to the first the next batch takes more portions, above the second
+# fewer.
+LITTLE, TOO_MUCH = 0.1, 0.2
+# The same, relative to the least that a batch of this switch took. A part of it is fixed, such as a pass over all rows of a
+# join: with fewer portions a batch it would be paid more often.
+LITTLE_MORE, MUCH_MORE = 1.5, 2.0
+# Of a usual batch's seconds, what the first portions should take by the planners' speed of moving; and their largest share of
+# all, as that speed is another on other machines.
+FIRST, MOST_AT_FIRST = 0.05, 1 / 8
 
 BATCHES_OF_LATE = 8
 
@@ -49,24 +57,32 @@ def portion_bytes(topology: Topology, executors: int) -> float:
 
 @dataclass
 class SwitchPace:
-    """The portions of the next batch, by the duration of earlier ones. All seconds are of whole batches."""
+    """The portions of the next batch, by how long moving took in earlier ones."""
 
     portions: int = 1
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=BATCHES_OF_LATE))
+    _least: float = math.inf
 
     def usual_batch(self, seconds: float) -> None:
-        """Note a committed batch without a portion: the next switch starts slowly."""
+        """Note a committed batch without a portion, of so many `seconds` in all: the next switch starts slowly."""
         self._usual.append(seconds)
-        self.portions = 1
+        self.portions, self._least = 1, math.inf
 
-    def batch_with_portions(self, seconds: float, taken: int) -> None:
+    def first_portions(self, portions: int, moving: float) -> int:
+        """Return with how many of its `portions` a switch starts that moves so many bytes."""
+        if not self._usual:
+            return 1
+        in_time = FIRST * statistics.median(self._usual) * MOVED_BYTES_PER_SECOND / max(moving, 1.0)
+        return max(int(min(in_time, MOST_AT_FIRST) * portions), 1)
+
+    def batch_with_portions(self, moving_seconds: float, taken: int) -> None:
         """Note a committed batch that took `taken` portions. Without a usual batch to compare with, the pace stays."""
         if not self._usual:
             return
-        longer = seconds / statistics.median(self._usual)
-        if longer <= LITTLE_LONGER:
+        usual, self._least = statistics.median(self._usual), min(self._least, moving_seconds)
+        if moving_seconds <= max(LITTLE * usual, LITTLE_MORE * self._least):
             self.portions = 2 * taken
-        elif longer > TOO_LONG:
+        elif moving_seconds > max(TOO_MUCH * usual, MUCH_MORE * self._least):
             self.portions = max(1, taken // 2)
         else:
             self.portions = taken
@@ -97,16 +113,18 @@ class GradualSwitching:
         if plan.epoch.number == last.epoch:
             return None if last.switch is None else last.switch.advanced(self.pace.portions)
         portions = self._portions(before, plan, last)
-        if portions > 1:
-            self.notify(f"epoch {plan.epoch.number}: state moves in {portions} portions, over up to as many batches")
-        return GradualSwitch.started(last.epoch, self.pace.portions, portions)
+        if portions == 1:
+            return None
+        self.notify(f"epoch {plan.epoch.number}: state moves in {portions} portions, over up to as many batches")
+        first = self.pace.first_portions(portions, moving_state_bytes(before, plan, last))
+        return GradualSwitch.started(last.epoch, first, portions)
 
-    def committed(self, seconds: float, attempt: Attempt) -> None:
-        """Note that `attempt` was committed, `seconds` after its batch began."""
+    def committed(self, seconds: float, moving_seconds: float, attempt: Attempt) -> None:
+        """Note that `attempt` was committed, `seconds` after its batch began, of which it took some to move state."""
         if not attempt.hands_over:
             self.pace.usual_batch(seconds)
         elif attempt.switch is not None:
-            self.pace.batch_with_portions(seconds, len(attempt.portions_moving(attempt.switch.portions)))
+            self.pace.batch_with_portions(moving_seconds, len(attempt.portions_moving(attempt.switch.portions)))
 
     def copied_at(self, last: CommitRecord | None, plan: ExecutionPlan) -> int | None:
         """Return the batch as of which the moving state was pre-copied; None: all of it moves with this batch."""

@@ -1,7 +1,9 @@
 """Rows that an instance keeps for a while, input by input, as a windowed join does.
 
-Rows are kept in chunks, each the Arrow stream that goes into a delta or snapshot as it is. Chunks are never changed, so a
-rollback only has to remember which chunks there were. The batch's changes are a journal, and the journal is the delta.
+Rows are kept in chunks, which are never changed, so a rollback only has to remember which chunks there were. The batch's
+changes are a journal, and the journal is the delta.
+
+Where keys leave, every chunk is made anew without their rows. So a move costs a pass over all rows, however few of them leave.
 """
 
 from __future__ import annotations
@@ -39,14 +41,35 @@ CHANGES = pa.schema(
 )
 
 
-@dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Rows and the Arrow stream whose memory they share; oldest and newest event time in microseconds."""
+    """Rows; their oldest and newest event time in microseconds; the routing hashes of their keys, once they are asked for."""
 
-    payload: bytes
-    rows: pa.Table
-    oldest: int
-    newest: int
+    def __init__(self, rows: pa.Table, schema: RowStateSchema, hashes: np.ndarray | None = None) -> None:
+        self.rows = rows
+        times = _microseconds(rows, schema.time)
+        self.oldest, self.newest = int(times.min()), int(times.max())
+        self._schema = schema
+        self._hashes = hashes
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """uint64[rows]."""
+        if self._hashes is None:
+            parts = [KeyColumns.from_arrow(batch, self._schema.key).hashes for batch in self.rows.to_batches()]
+            self._hashes = np.concatenate(parts)
+        return self._hashes
+
+    def where(self, mask: np.ndarray) -> _Chunk:
+        """A copy of the rows that `mask` (bool[rows]) says, at least one."""
+        hashes = None if self._hashes is None else self._hashes[mask]
+        return _Chunk(self.rows.filter(pa.array(mask)), self._schema, hashes)
+
+    def followed_by(self, other: _Chunk) -> _Chunk:
+        """A copy of the rows of both."""
+        hashes = None
+        if self._hashes is not None or other._hashes is not None:
+            hashes = np.concatenate([self.hashes, other.hashes])
+        return _Chunk(pa.concat_tables([self.rows, other.rows]).combine_chunks(), self._schema, hashes)
 
 
 @dataclass(frozen=True)
@@ -81,16 +104,15 @@ class RowState:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows held, those a rollback would bring back and the journal included."""
-        held = [payload for chunks in self._chunks.values() for payload in (chunk.payload for chunk in chunks)]
-        held += [chunk.payload for chunks in (self._before or {}).values() for chunk in chunks]
-        held += [change.payload for change in self._journal if change.payload is not None]
-        return sum({id(payload): len(payload) for payload in held}.values())
+        held = {id(chunk): chunk.rows.nbytes for chunks in self._chunks.values() for chunk in chunks}
+        held |= {id(chunk): chunk.rows.nbytes for chunks in (self._before or {}).values() for chunk in chunks}
+        return sum(held.values()) + sum(len(change.payload or b"") for change in self._journal)
 
     def append(self, alias: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Keep rows of an input; they are copied. Raises StateError when they are not of the declared schema."""
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if table.num_rows:
-            self._append(alias, _chunk(table, self.schema.time))
+            self._append(alias, _stream(table))
 
     def rows(self, alias: str) -> pa.Table:
         """All rows kept of an input."""
@@ -117,7 +139,7 @@ class RowState:
     def commit(self) -> None:
         """Make the batch's changes final."""
         for chunks in self._chunks.values():
-            _merge_small(chunks, self.schema.time)
+            _merge_small(chunks)
         self._before, self._journal = None, []
 
     def rollback(self) -> None:
@@ -130,13 +152,13 @@ class RowState:
 
     def snapshot(self) -> pa.RecordBatch:
         """All rows."""
-        return _batch([_appended(alias, chunk) for alias, chunks in self._chunks.items() for chunk in chunks])
+        return _batch(list(self._appended()))
 
     def parts(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """The snapshot in parts of about `most_bytes`, or of one chunk; at least one part, made when it is asked for."""
         part: list[_Change] = []
         size = 0
-        for change in (_appended(alias, chunk) for alias, chunks in self._chunks.items() for chunk in chunks):
+        for change in self._appended():
             length = len(change.payload or b"")
             if part and size + length > most_bytes:
                 yield _batch(part)
@@ -167,28 +189,22 @@ class RowState:
 
     def leaving(self, ownership: Ownership) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The rows that belong to others now: owner, number of rows, and the rows in the form of a snapshot."""
-        hashes = [self._hashes(chunk) for chunks in self._chunks.values() for chunk in chunks]
-        owners, counts = np.unique(ownership.owners(np.concatenate(hashes or [np.empty(0, np.uint64)])), return_counts=True)
+        owners_of = {id(chunk): ownership.owners(chunk.hashes) for chunks in self._chunks.values() for chunk in chunks}
+        owners, counts = np.unique(np.concatenate([*owners_of.values(), np.empty(0, np.int32)]), return_counts=True)
         for owner, rows in zip(owners.tolist(), counts.tolist(), strict=True):
             if owner != ownership.instance:
-                yield owner, rows, self.extract(Ownership(ownership.table, owner).owned)
+                yield owner, rows, self._extract(lambda chunk, owner=owner: owners_of[id(chunk)] == owner)
 
     def extract(self, mask_of: HashMask) -> pa.RecordBatch:
         """The rows whose key's routing hash is meant, in the form of a snapshot."""
-        moving = []
-        for alias, chunks in self._chunks.items():
-            parts = [chunk.rows.filter(pa.array(mask_of(self._hashes(chunk)))) for chunk in chunks]
-            rows = pa.concat_tables([self._of(alias).empty_table(), *parts])
-            if rows.num_rows:
-                moving.append(_appended(alias, _chunk(rows, self.schema.time)))
-        return _batch(moving)
+        return self._extract(lambda chunk: mask_of(chunk.hashes))
 
     def remove(self, mask_of: HashMask) -> None:
         """Forget the rows whose key's routing hash is meant: a change of this batch."""
         removed = [np.empty(0, dtype=np.uint64)]
 
         def kept_of(chunk: _Chunk) -> np.ndarray:
-            hashes = self._hashes(chunk)
+            hashes = chunk.hashes
             meant = mask_of(hashes)
             removed.append(np.unique(hashes[meant]))
             return ~meant
@@ -222,28 +238,44 @@ class RowState:
         self._begin()
         self._journal.append(change)
 
-    def _append(self, alias: str, chunk: _Chunk) -> None:
-        if not chunk.rows.schema.equals(self._of(alias)):
-            raise StateError(f"rows of input {alias!r} do not fit: {chunk.rows.schema} instead of {self._of(alias)}")
-        self._change(_appended(alias, chunk))
-        self._chunks[alias].append(chunk)
+    def _append(self, alias: str, payload: bytes) -> None:
+        rows = _read(payload)
+        if not rows.schema.equals(self._of(alias)):
+            raise StateError(f"rows of input {alias!r} do not fit: {rows.schema} instead of {self._of(alias)}")
+        self._change(_Change("append", input=alias, payload=payload))
+        self._chunks[alias].append(_Chunk(rows, self.schema))
 
-    def _fitted(self, alias: str, chunk: _Chunk) -> _Chunk:
+    def _appended(self) -> Iterator[_Change]:
+        """The rows of each chunk as a change that appends them."""
+        for alias, chunks in self._chunks.items():
+            yield from (_Change("append", input=alias, payload=_stream(chunk.rows)) for chunk in chunks)
+
+    def _extract(self, meant: Callable[[_Chunk], np.ndarray]) -> pa.RecordBatch:
+        extracted: list[_Change] = []
+        for alias, chunks in self._chunks.items():
+            parts = [chunk.rows.filter(pa.array(meant(chunk))) for chunk in chunks]
+            rows = pa.concat_tables([self._of(alias).empty_table(), *parts])
+            if rows.num_rows:
+                extracted.append(_Change("append", input=alias, payload=_stream(rows)))
+        return _batch(extracted)
+
+    def _fitted(self, alias: str, payload: bytes) -> bytes:
         """The rows with columns in another order, in wider types, as those of keys may have become, and with their meanings."""
-        wanted, held = self._of(alias), chunk.rows.schema
+        rows = _read(payload)
+        wanted, held = self._of(alias), rows.schema
         if held.equals(wanted, check_metadata=True) or sorted(held.names) != sorted(wanted.names):
-            return chunk
+            return payload
         for column in held:
             if (means := meaning(column)) and means != (now := meaning(wanted.field(column.name))):
                 raise other_meaning(column.name, means, now)
-        rows = chunk.rows.select(wanted.names)
-        return _chunk(rows.cast(wanted), self.schema.time) if all(map(keeps_keys, rows.schema.types, wanted.types)) else chunk
+        rows = rows.select(wanted.names)
+        return _stream(rows.cast(wanted)) if all(map(keeps_keys, rows.schema.types, wanted.types)) else payload
 
     def _replay(self, changes: pa.RecordBatch) -> None:
         _check(changes)
         for row in changes.to_pylist():
             if row["change"] == "append":
-                self._append(row["input"], self._fitted(row["input"], _read_chunk(row["payload"], self.schema.time)))
+                self._append(row["input"], self._fitted(row["input"], row["payload"]))
             elif row["change"] == "expire":
                 self.expire(row["before"])
             else:
@@ -259,26 +291,22 @@ class RowState:
                 if mask.all():
                     kept.append(chunk)
                 elif mask.any():
-                    kept.append(_chunk(chunk.rows.filter(pa.array(mask)), self.schema.time))
+                    kept.append(chunk.where(mask))
             self._chunks[alias] = kept
 
-    def _hashes(self, chunk: _Chunk) -> np.ndarray:
-        parts = [KeyColumns.from_arrow(batch, self.schema.key).hashes for batch in chunk.rows.to_batches()]
-        return np.concatenate(parts)
 
-
-def _chunk(rows: pa.Table, time: str) -> _Chunk:
+def _stream(rows: pa.Table) -> bytes:
+    """The rows as an Arrow stream of one batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows.combine_chunks())
-    return _read_chunk(sink.getvalue().to_pybytes(), time)
+    return sink.getvalue().to_pybytes()
 
 
-def _read_chunk(payload: bytes, time: str) -> _Chunk:
+def _read(payload: bytes) -> pa.Table:
+    """The rows of a stream, whose memory they share."""
     with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-        rows = reader.read_all()
-    times = _microseconds(rows, time)
-    return _Chunk(payload, rows, int(times.min()), int(times.max()))
+        return reader.read_all()
 
 
 def _microseconds(rows: pa.Table, time: str) -> np.ndarray:
@@ -290,17 +318,13 @@ def _microseconds(rows: pa.Table, time: str) -> np.ndarray:
     return pc.fill_null(column, np.iinfo(np.int64).min).to_numpy()
 
 
-def _merge_small(chunks: list[_Chunk], time: str) -> None:
+def _merge_small(chunks: list[_Chunk]) -> None:
     """Merge from the end while a chunk is less than twice its successor: few chunks, and no row is copied often."""
     while len(chunks) > 1:
         last, before = chunks[-1].rows, chunks[-2].rows
         if before.num_rows >= 2 * last.num_rows or before.num_rows + last.num_rows > LARGEST_MERGED_CHUNK:
             return
-        chunks[-2:] = [_chunk(pa.concat_tables([before, last]), time)]
-
-
-def _appended(alias: str, chunk: _Chunk) -> _Change:
-    return _Change("append", input=alias, payload=chunk.payload)
+        chunks[-2:] = [chunks[-2].followed_by(chunks[-1])]
 
 
 def _batch(changes: list[_Change]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ sends all its state and does not run: the next commit record does not name it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ Move = tuple[str, int, int]  # (node, keys or rows, bytes)
 def send_moving_state(context: AttemptContext, outbox: Outbox) -> None:
     """Send the state of keys that this batch gives to others, as of the last commit, to their new owners."""
     moves: list[Move] = []
+    began = time.perf_counter()
     for node in context.dag.nodes:
         table, former = context.epoch.routes[node.name].table, context.previous_epoch.routes.get(node.name)
         if node.state is None or node.is_partial or table is None or former is None:
@@ -39,7 +41,7 @@ def send_moving_state(context: AttemptContext, outbox: Outbox) -> None:
                 moves.append(_send_changes(owner, leaving, state, context.attempt.precopied_at, outbox))
             elif state is not None and len(state) > 0:
                 moves += _send_all(owner, table, state, outbox)
-    outbox.report(MovedState(moves))
+    outbox.report(MovedState(moves, time.perf_counter() - began))
 
 
 def _send_all(owner: InstanceContext, table: RoutingTable, state: State, outbox: Outbox) -> Iterator[Move]:

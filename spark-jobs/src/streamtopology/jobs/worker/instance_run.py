@@ -84,6 +84,7 @@ class InstanceRun:
     _gathering: Gathering | None = None
     # Parts of keys that were taken in, and the seconds of it.
     _merged: tuple[int, float] = (0, 0.0)
+    _moving_seconds: float = 0.0
 
     @property
     def attempt(self) -> Attempt:
@@ -124,6 +125,7 @@ class InstanceRun:
             compacted=self.context.compacted(),
             partial=None if gathered is None or self.attempt.dry else gathered.as_text(),
             memory=container_memory(),
+            moving_seconds=self._moving_seconds,
         )
 
     def _process(self) -> tuple[Operator, list[pa.RecordBatch], State | None, Sequence[Rows]]:
@@ -211,9 +213,11 @@ class InstanceRun:
         table = self.context.route.table
         if table is None or self.node.is_partial:
             return
+        began = time.perf_counter()
         state.evict(Ownership(table, self.instance))
         for batch in self.moved_in:
             state.insert(batch)
+        self._moving_seconds = time.perf_counter() - began
 
     def _take_in(self, operator: Operator, state: State | None) -> None:
         """Fold what the batch before gathered elsewhere of keys that belong here into their state."""

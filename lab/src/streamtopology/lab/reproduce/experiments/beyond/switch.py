@@ -126,13 +126,14 @@ def waited(operator: Operator, parameters: Parameters, way: str) -> Waited:
         done += taken
         owners = np.where(portion < done, operator.after, operator.before) if taken else owners
         seconds = float(parameters["fixed"]) + cost * (now - last) * operator.fullest(owners)
-        seconds += operator.moved(former, owners) / float(parameters["bytes_per_second"]) if taken else 0.0
+        moving = operator.moved(former, owners) / float(parameters["bytes_per_second"]) if taken else 0.0
+        seconds += moving
         if now >= 0:
             waits.append(now + seconds - (last + (now - last) * (np.arange(POINTS) + 0.5) / POINTS))
             weights.append(now - last)
         last, now = now, now + seconds
         if taken:
-            pace.batch_with_portions(seconds, taken)
+            pace.batch_with_portions(moving, taken)
             until = now
         else:
             pace.usual_batch(seconds)
