@@ -121,8 +121,9 @@ papers: $(READY) ## The papers' experiments over five seeds, and their verdicts 
 	$(BIN)/python scripts/papers_page.py build/papers/results.json
 
 ARENA ?=
-arena: $(READY) ## Other engines beside this one: Nexmark, and a keyed count on unequal workers; pages in build/arena (5 hours)
+arena: $(READY) ## Other engines beside this one: Nexmark, ShuffleBench, a keyed count on unequal workers; pages in build/arena (7 hours)
 	$(BIN)/streamtopology arena keyed
+	$(BIN)/streamtopology arena shufflebench
 	$(BIN)/streamtopology arena nexmark $(ARENA)
 
 bench-operator: kube-api ## What the operator costs: 100 topologies on a real API server (about 5 minutes)

@@ -334,25 +334,58 @@ def arena_switch(
     return run_switch(asked, bootstrap, fresh=fresh)
 
 
+_CHANGE = "Only this change, slowed (a worker) or moved (the hot keys); may be repeated."
 _SKEW = "Zipf's exponent of the keys, 0 for uniform ones; may be repeated (default: 0, 1 and 1.2)."
 
 
 @arena.command("keyed")
 @click.option("--runs", type=POSITIVE, default=1, show_default=True, help="Runs of each engine, in turns; four minutes each.")
 @click.option("--skew", "skews", type=click.FloatRange(min=0), multiple=True, metavar="NUMBER", help=_SKEW)
+@click.option("--change", "changes", multiple=True, metavar="NAME", help=_CHANGE)
 @click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
 @click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
-def arena_keyed(runs: int, skews: tuple[float, ...], engines: tuple[str, ...], fresh: bool) -> int:
-    """Count rows by key with each engine in turns, while one of its four workers is slowed down to 30 %.
+def arena_keyed(runs: int, skews: tuple[float, ...], changes: tuple[str, ...], engines: tuple[str, ...], fresh: bool) -> int:
+    """Count rows by key with each engine in turns, while one of its four workers is slowed down to 30 %, or the hot keys move.
 
     The page has rows/s, the share of the paid CPU that works, and a picture of both over time. The exit code is 1 when a result
     of StreamTopology is missing or wrong.
     """
-    from streamtopology.lab.arena.keyed import PEERS, SKEWS, Keyed
-    from streamtopology.lab.arena.run import run_keyed
+    from streamtopology.lab.arena.engines import Place
+    from streamtopology.lab.arena.keyed import CHANGES, COUNT, SKEWS, Keyed
+    from streamtopology.lab.arena.run import FOLDER, run_keyed
 
     stop_on_sigterm()
-    return run_keyed(Keyed(skews or SKEWS, runs, engines or tuple(PEERS)), fresh=fresh)
+    asked = Keyed(COUNT, skews or SKEWS, changes or tuple(CHANGES), runs, engines or tuple(COUNT.peers))
+    return run_keyed(asked, Place(FOLDER), fresh=fresh)
+
+
+@arena.command("shufflebench")
+@click.option("--runs", type=POSITIVE, default=1, show_default=True, help="Runs of each engine, in turns; four minutes each.")
+@click.option("--skew", "skews", type=click.FloatRange(min=0), multiple=True, metavar="NUMBER", help=_SKEW)
+@click.option("--engine", "engines", multiple=True, metavar="NAME", help="Only this engine; may be repeated.")
+@click.option(
+    "--shufflebench",
+    "repository",
+    default="https://github.com/dynatrace-research/ShuffleBench",
+    show_default=True,
+    metavar="URL|DIR",
+    help="Where ShuffleBench's repository is, for its Java.",
+)
+@click.option("--fresh", is_flag=True, help="Measure again what has been measured.")
+def arena_shufflebench(runs: int, skews: tuple[float, ...], engines: tuple[str, ...], repository: str, fresh: bool) -> int:
+    """Run ShuffleBench's job with each engine in turns, while one of its four workers is slowed down to 30 %.
+
+    Records of 1,024 bytes go to the consumers whose rules they fit, of a million; a consumer has a state of 128 bytes. The exit
+    code is 1 when a result of StreamTopology is missing or wrong.
+    """
+    from streamtopology.lab.arena.engines import Place
+    from streamtopology.lab.arena.keyed import SKEWS, Keyed
+    from streamtopology.lab.arena.run import FOLDER, run_keyed
+    from streamtopology.lab.arena.shufflebench import SHUFFLEBENCH_CASE
+
+    stop_on_sigterm()
+    asked = Keyed(SHUFFLEBENCH_CASE, skews or SKEWS, ("slowed",), runs, engines or tuple(SHUFFLEBENCH_CASE.peers))
+    return run_keyed(asked, Place(FOLDER, shufflebench=repository), fresh=fresh)
 
 
 class _Bench(Group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -18,6 +19,10 @@ _PYTHON = "3.11"
 NEXMARK = "https://github.com/nexmark/nexmark"
 NEXMARK_COMMIT = "6b3646c3baec701f1fa74baf938d235f742e5d3c"
 NEXMARK_JAR = "nexmark-flink/target/nexmark-flink-0.3-SNAPSHOT.jar"
+SHUFFLEBENCH = "https://github.com/dynatrace-research/ShuffleBench"
+SHUFFLEBENCH_COMMIT = "44173d3cb4b2aab3f52105b497254601005a2db3"
+# Maven has no 0.11.0, which ShuffleBench names.
+_HASH4J = "com.dynatrace.hash4j:hash4j:0.20.0"
 
 
 class EngineMissing(Unavailable):
@@ -62,10 +67,11 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of the arena, and where nexmark's repository is: an address or a folder."""
+    """The folder of the arena, and where the repositories of nexmark and ShuffleBench are: an address or a folder."""
 
     folder: Path
     nexmark: str = NEXMARK
+    shufflebench: str = SHUFFLEBENCH
 
     @property
     def nexmark_checkout(self) -> Path:
@@ -98,6 +104,29 @@ def fetched_jar(artifact: str, folder: Path) -> Path:
         target = f"-DoutputDirectory={jar.parent}"
         _call([_tool("mvn"), "--quiet", "--batch-mode", "dependency:copy", f"-Dartifact={artifact}", target])
     return jar
+
+
+def shufflebench_jars(place: Place, python: Path, sources: Sequence[Path], announce: Callable[[str], None]) -> list[Path]:
+    """ShuffleBench's own matcher and consumer with `sources`, compiled against the engine of `python`, and what they need.
+
+    Raises EngineMissing.
+    """
+    checkout = place.folder / "shufflebench"
+    hash4j = fetched_jar(_HASH4J, place.folder / "jars")
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    jar = place.folder.absolute() / "jars" / f"{sources[0].stem}-{digest}.jar"
+    if not jar.exists():
+        announce(f"ShuffleBench: builds {jar}")
+        if not checkout.exists():
+            _call(["git", "clone", "--quiet", place.shufflebench, str(checkout)])
+        _call(["git", "-C", str(checkout), "checkout", "--quiet", SHUFFLEBENCH_COMMIT])
+        classes = place.folder / "work" / jar.stem
+        jars = [str(hash4j), *map(str, (python.parent.parent / "lib").glob("python*/site-packages/py[fs]*/*/*.jar"))]
+        own = sorted((checkout / "commons/src/main").rglob("*.java"))
+        _call([_tool("javac"), "-nowarn", "-d", str(classes), "-cp", ":".join(jars), *map(str, [*own, *sources])])
+        _call([_tool("jar"), "--create", "--file", str(jar), "-C", str(classes), "."])
+        shutil.rmtree(classes)
+    return [jar, hash4j]
 
 
 def nexmark_jar(place: Place, announce: Callable[[str], None]) -> Path:

@@ -1,11 +1,12 @@
-"""The arena's case keyed: a count by key on four workers, which are equal at first, of which one is then slowed to 30 %.
+"""The arena's case keyed: a count by key on four equal workers, of which one is then slowed to 30 %, or the hot keys move.
 
 Every engine reads the same files, which follow each other without an end: an engine is measured for a time, not for a number
-of rows. What a run is judged by are two windows of it: the last seconds before the slowing, and the last of the run.
+of rows. What a run is judged by are two windows of it: the last seconds before the change, and the last of the run.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,37 +14,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
-
-from streamtopology.lab.arena.engines import Place
+from streamtopology.lab.arena.engines import EngineMissing, Place
+from streamtopology.lab.arena.keyed_rows import NAMES, write_rows
 from streamtopology.lab.arena.peer import SCRIPTS, Arena, Measurement
-from streamtopology.lab.arena.timeline import rate
-from streamtopology.lab.numbered_files import write_batches
-from streamtopology.lab.simulate.streams import draw, zipf_probabilities
+from streamtopology.lab.arena.timeline import lead, rate
 
 WORKERS = 4
 # Of the machine's cores, what the workers have; the rest is for drivers, JobManagers and what starts them.
 SHARE_OF_CORES = 0.75
 SLOW = 0.3
 
-KEYS = 1_000_000
-ROWS_PER_FILE = 500_000
-DIFFERENT_FILES, FILES = 20, 6_000
-ROW_GROUPS = 20
-# For an engine that needs minutes for one of those files: the first of them, cut into as many.
-SMALL_FILES = 50
-
-# Seconds after rows begin to flow: until the slowing, to the end, and the windows that count before either.
-SLOWED_AT, SECONDS, WINDOW = 60.0, 130.0, 30.0
+# Seconds after rows begin to flow: until the change, to the end, and the windows that count before either.
+CHANGED_AT, SECONDS, WINDOW = 60.0, 130.0, 30.0
 
 SKEWS = (0.0, 1.0, 1.2)
+CHANGES = {"slowed": f"one of {WORKERS} workers falls to {SLOW:.0%}", "moved": "the hot keys move"}
 
 
-# By engine its script, and what of the request is its own; `files`: which it reads.
-PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+@dataclass(frozen=True)
+class Case:
+    """What is computed: its name, and a heading of its page.
+
+    `peers`: by engine its script, and what of the request is its own; `files`: which it reads. `write` makes the rows of a skew
+    in a folder: by kind of files KIND-names, which it reads over and over, and KIND-once, whose results `expected.json` has.
+    `more`: what else an engine is asked, of that folder; it raises EngineMissing.
+    """
+
+    name: str
+    title: str
+    peers: Mapping[str, tuple[str, Mapping[str, Any]]]
+    write: Callable[[Path, float], None]
+    more: Callable[[str, Path, Place, Callable[[str], None]], Mapping[str, Any]] = lambda *_: {}
+
+
+_PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "streamtopology": ("streamtopology_keyed.py", {"rerouted": True, "files_of_a_batch": 12}),
     "streamtopology-fixed": ("streamtopology_keyed.py", {"rerouted": False, "files_of_a_batch": 12}),
     "flink": ("flink_keyed.py", {}),
@@ -54,11 +58,19 @@ PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+COUNT = Case("keyed", "A keyed count", _PEERS, write_rows)
+
+
 @dataclass(frozen=True)
 class Keyed:
-    """What is measured: a count of keys with each of `skews` (Zipf's exponent), `runs` times by each of `engines` in turns."""
+    """What is measured: the case with each of `skews` (Zipf's exponent of the keys) through each of `changes`.
 
+    `runs` times, by each of `engines` in turns. Of uniform keys there are no hot ones that could move.
+    """
+
+    case: Case
     skews: Sequence[float]
+    changes: Sequence[str]
     runs: int
     engines: Sequence[str]
 
@@ -69,82 +81,61 @@ def worker_cpu(cores: int | None = None) -> float:
 
 
 def measure(asked: Keyed, arena: Arena, place: Place, announce: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A row of each skew, run and engine."""
+    """A row of each skew, change, run and engine."""
     rows: list[dict[str, Any]] = []
     for skew in asked.skews:
-        data = place.folder / "data" / f"keyed-{skew:g}"
-        if not (data / "counts.json").exists():
-            announce(f"writes {DIFFERENT_FILES * ROWS_PER_FILE:,} rows to {data}")
-            _write(data, skew)
-        expected = json.loads((data / "counts.json").read_text())
-        for run in range(asked.runs):
-            for engine in asked.engines:
-                row = arena.row(_measurement(engine, f"keyed-{skew:g}/run-{run}", data))
-                rows.append({**row, "skew": skew, "run": run, "expected": expected[row["request"].get("files", "parquet")]})
+        data = place.folder.absolute() / "data" / f"{asked.case.name}-{skew:g}"
+        if not (data / "expected.json").exists():
+            announce(f"writes rows to {data}")
+            data.mkdir(parents=True, exist_ok=True)
+            asked.case.write(data, skew)
+        expected = json.loads((data / "expected.json").read_text())
+        more = {engine: _more(asked.case, engine, data, arena, place, announce) for engine in asked.engines}
+        for change in asked.changes if skew else [change for change in asked.changes if change != "moved"]:
+            for run, engine in itertools.product(range(asked.runs), asked.engines):
+                script, own = asked.case.peers[engine]
+                kind = own.get("files", "parquet")
+                request = {**own, **more[engine], **_request(change, data, kind)}
+                lead(data / f"{kind}-now", data / f"{kind}-{NAMES[0]}")
+                case = f"{asked.case.name}-{skew:g}/{change}/run-{run}"
+                row = arena.row(Measurement(engine, case, SCRIPTS / script, request))
+                rows.append({**row, "skew": skew, "change": change, "run": run, "expected": expected[kind]})
     return rows
 
 
-def _measurement(engine: str, case: str, data: Path) -> Measurement:
-    script, own = PEERS[engine]
-    kind = own.get("files", "parquet")
-    cpu = worker_cpu()
-    request = {
-        **own,
-        "cpus": [cpu] * WORKERS,
-        "slowing": {"worker": WORKERS - 1, "cpu": cpu * SLOW, "at": SLOWED_AT},
-        "seconds": SECONDS,
-        "data": str((data / kind).absolute()),
-        "checked": str((data / f"{kind}-once").absolute()),
+def _more(
+    case: Case, engine: str, data: Path, arena: Arena, place: Place, announce: Callable[[str], None]
+) -> Mapping[str, Any]:
+    try:
+        return case.more(engine, data, place, announce)
+    except EngineMissing as reason:
+        arena.cannot_have(engine, reason)
+        return {}
+
+
+def _request(change: str, data: Path, kind: str) -> Mapping[str, Any]:
+    """Of all engines that read such files."""
+    cpu, now = worker_cpu(), str(data / f"{kind}-now")
+    changes = {
+        "slowed": {"worker": WORKERS - 1, "cpu": cpu * SLOW},
+        "moved": {"link": now, "target": str(data / f"{kind}-{NAMES[1]}")},
     }
-    return Measurement(engine, case, SCRIPTS / script, request)
-
-
-def _write(data: Path, skew: float) -> None:
-    """Files of all rows, as Parquet, also small ones, and as CSV; links to them, over and over; the first by itself.
-
-    `counts.json`: the counts of that first one, by kind.
-    """
-    shares = zipf_probabilities(KEYS, skew)
-    rng = np.random.default_rng(7)
-    names = rng.permutation(KEYS)
-
-    def batch(number: int) -> pa.Table:
-        return pa.table({"k": names[draw(shares, ROWS_PER_FILE, rng)]})
-
-    def part(number: int) -> pa.Table:
-        rows = ROWS_PER_FILE // SMALL_FILES
-        return first.slice(number * rows, rows)
-
-    files = {"parquet": write_batches(data / "rows", "rows", DIFFERENT_FILES, ROW_GROUPS, batch)}
-    first = pq.read_table(files["parquet"][0])
-    files["small"] = write_batches(data / "small-rows", "rows", SMALL_FILES, 1, part)
-    files["csv"] = [file.with_suffix(".csv") for file in files["parquet"]]
-    for file, text in zip(files["parquet"], files["csv"], strict=True):
-        csv.write_csv(pq.read_table(file), text)
-    for kind, of_kind in files.items():
-        for folder, count in ((data / kind, FILES), (data / f"{kind}-once", 1)):
-            folder.mkdir(exist_ok=True)
-            for number in range(count):
-                file = of_kind[number % len(of_kind)]
-                link = folder / f"rows-{number:06d}{file.suffix}"
-                if not link.exists():  # of an earlier try, which had the same rows
-                    link.hardlink_to(file)
-    expected = {"parquet": _counts(first), "csv": _counts(first), "small": _counts(part(0))}
-    (data / "counts.json").write_text(json.dumps(expected) + "\n")
-
-
-def _counts(rows: pa.Table) -> list[int]:
-    """The number of keys, of rows, and the highest count."""
-    _, counts = np.unique(rows["k"].to_numpy(), return_counts=True)
-    return [len(counts), int(counts.sum()), int(counts.max())]
+    return {
+        "cpus": [cpu] * WORKERS,
+        "change": {"at": CHANGED_AT, **changes[change]},
+        "seconds": SECONDS,
+        "data": now,
+        "checked": str(data / f"{kind}-once"),
+    }
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of one run: rows/s and the share of the paid CPU that worked, before the slowing and at the end.
+    """Of one run: rows/s and the share of the paid CPU that worked, before the change and at the end.
 
-    The bound: the engine's speed before, times the share of the CPU that is left. `back_after`: seconds from the slowing to
-    when rows are within 5 % of the bound, in the next five seconds and to the end; None: never.
+    The bound: the engine's speed before, times the share of the CPU that is left. `back_after`: seconds from the change to
+    when rows are within 5 % of the bound, in the next five seconds and to the end; None: never. `batches`: how many ended
+    until then, of an engine that says its rows batch by batch.
     """
 
     before: float
@@ -153,6 +144,7 @@ class Found:
     busy_after: float
     share_of_bound: float
     back_after: float | None
+    batches: int | None
 
 
 STEP, NEAR = 5.0, 0.95
@@ -162,26 +154,35 @@ def judge(row: Mapping[str, Any]) -> Found:
     """What the samples of a run say."""
     rows = [(at, float(count)) for at, count in row["rows_at"]]
     cpu = [(at, float(sum(of_workers))) for at, of_workers in row["cpu_at"]]
-    slowing, paid = row["request"]["slowing"], sum(row["request"]["cpus"])
-    paid_after = paid - row["request"]["cpus"][slowing["worker"]] + slowing["cpu"]
-    slowed, end = row["slowed_at"], min(rows[-1][0], row["request"]["seconds"])
-    before, after = rate(rows, slowed - WINDOW, slowed), rate(rows, end - WINDOW, end)
+    paid, paid_after = _paid(row["request"])
+    changed, end = row["changed_at"], min(rows[-1][0], row["request"]["seconds"])
+    before, after = rate(rows, changed - WINDOW, changed), rate(rows, end - WINDOW, end)
     bound = before * paid_after / paid
+    back = _back_after(rows, changed, end, bound)
+    counts_batches = back is not None and "files_of_a_batch" in row["request"]
     return Found(
         before,
         after,
-        rate(cpu, slowed - WINDOW, slowed) / paid,
+        rate(cpu, changed - WINDOW, changed) / paid,
         rate(cpu, end - WINDOW, end) / paid_after,
         after / bound,
-        _back_after(rows, slowed, end, bound),
+        back,
+        sum(changed < at <= changed + back for at, _ in rows) if counts_batches else None,
     )
 
 
-def _back_after(rows: Sequence[tuple[float, float]], slowed: float, end: float, bound: float) -> float | None:
+def _paid(request: Mapping[str, Any]) -> tuple[float, float]:
+    """Cores of all workers, before the change and after it."""
+    cpus, change = request["cpus"], request["change"]
+    lost = cpus[change["worker"]] - change["cpu"] if "worker" in change else 0
+    return sum(cpus), sum(cpus) - lost
+
+
+def _back_after(rows: Sequence[tuple[float, float]], changed: float, end: float, bound: float) -> float | None:
     """One burst is not enough: the rows from then to the end are near the bound, too."""
-    second = slowed
+    second = changed
     while second <= end - WINDOW:
         if min(rate(rows, second, second + STEP), rate(rows, second, end)) >= NEAR * bound:
-            return second - slowed
+            return second - changed
         second += 0.5
     return None

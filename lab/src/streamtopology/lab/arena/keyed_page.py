@@ -1,4 +1,4 @@
-"""The page of the case keyed: a table for each skew, of medians over the runs, and a picture of rows/s over time."""
+"""The page of the case keyed: a table for each skew and change, of medians over the runs, and a picture of rows/s over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamtopology.lab.arena.engines import ENGINES
-from streamtopology.lab.arena.keyed import SLOW, SLOWED_AT, STEP, WORKERS, Found, judge
+from streamtopology.lab.arena.keyed import CHANGED_AT, CHANGES, STEP, Found, judge
 from streamtopology.lab.arena.page import cell, settings_of
 from streamtopology.lab.arena.timeline import rate
 from streamtopology.lab.reproduce.experiment import Plot
@@ -17,12 +17,13 @@ Row = Mapping[str, Any]
 
 HEAD = (
     "engine",
-    "k rows/s, equal",
-    f"one at {SLOW:.0%}",
-    "paid CPU at work, equal",
-    f"one at {SLOW:.0%}",
+    "k rows/s before",
+    "after",
+    "paid CPU at work before",
+    "after",
     "share of the bound",
     "back after, s",
+    "batches",
     "",
 )
 
@@ -30,10 +31,10 @@ HEAD = (
 def keyed_table(rows: Sequence[Row]) -> str:
     """The tables, what they mean, and the settings of each engine."""
     parts: list[str] = []
-    for skew in dict.fromkeys(row["skew"] for row in rows):
-        of_skew = [row for row in rows if row["skew"] == skew]
-        parts += [f"## {title(skew)}", "", f"| {' | '.join(HEAD)} |", f"|{' --- |' * len(HEAD)}"]
-        parts += [_line(engine, of_skew) for engine in dict.fromkeys(row["engine"] for row in of_skew)]
+    for skew, change in dict.fromkeys((row["skew"], row["change"]) for row in rows):
+        of_both = [row for row in rows if (row["skew"], row["change"]) == (skew, change)]
+        parts += [f"## {title(skew)}: {CHANGES[change]}", "", f"| {' | '.join(HEAD)} |", f"|{' --- |' * len(HEAD)}"]
+        parts += [_line(engine, of_both) for engine in dict.fromkeys(row["engine"] for row in of_both)]
         parts.append("")
     return "\n".join([*parts, *settings_of(rows)])
 
@@ -48,8 +49,8 @@ def is_right(row: Row) -> bool:
 
 
 def is_whole(row: Row) -> bool:
-    """True if rows were counted until after the worker was slowed down."""
-    return row["slowed_at"] is not None and bool(row["rows_at"]) and row["rows_at"][-1][0] > row["slowed_at"]
+    """True if rows were counted until after the change."""
+    return row["changed_at"] is not None and bool(row["rows_at"]) and row["rows_at"][-1][0] > row["changed_at"]
 
 
 def _has_speed(row: Row) -> bool:
@@ -65,15 +66,16 @@ def _line(engine: str, rows: Sequence[Row]) -> str:
 
 
 def _cells(judged: Sequence[Found]) -> list[str]:
-    back = [found.back_after for found in judged]
-    never = [after for after in back if after is None]
+    back = [found.back_after for found in judged if found.back_after is not None]
+    batches = [found.batches for found in judged if found.batches is not None]
     return [
         _spread([found.before / 1000 for found in judged], ",.0f"),
         _spread([found.after / 1000 for found in judged], ",.0f"),
         _spread([found.busy_before for found in judged], ".0%"),
         _spread([found.busy_after for found in judged], ".0%"),
         _spread([found.share_of_bound for found in judged], ".0%"),
-        "not" if never else _spread([after for after in back if after is not None], ".0f"),
+        _spread(back, ".0f") if len(back) == len(judged) else "not",
+        _spread(batches, ".0f") if len(batches) == len(judged) else "",
     ]
 
 
@@ -89,23 +91,23 @@ def _notes(row: Row) -> Iterator[str]:
     elif not is_right(row):
         yield f"counts {row['found']}, right is {row['expected']}: no speed"
     elif not is_whole(row):
-        yield "no rows after the worker was slowed down: no speed"
+        yield "no rows after the change: no speed"
 
 
-def picture(rows: Sequence[Row], skew: float) -> Figure:
-    """Rows/s of each engine over time, as a share of its own before the worker is slowed down."""
+def picture(rows: Sequence[Row], skew: float, change: str) -> Figure:
+    """Rows/s of each engine over time, as a share of its own before the change."""
     points: list[dict[str, Any]] = []
     for row in rows:
-        if row["skew"] != skew or not _has_speed(row):
+        if (row["skew"], row["change"]) != (skew, change) or not _has_speed(row):
             continue
         samples = [(at, float(count)) for at, count in row["rows_at"]]
         before = judge(row).before
-        ends = range(int(SLOWED_AT) - 40, int(row["request"]["seconds"]) + 1, int(STEP))
+        ends = range(int(CHANGED_AT) - 40, int(row["request"]["seconds"]) + 1, int(STEP))
         points += [
-            {"second": end - row["slowed_at"], "share": rate(samples, end - STEP, end) / before, "engine": title_of(row)}
+            {"second": end - row["changed_at"], "share": rate(samples, end - STEP, end) / before, "engine": title_of(row)}
             for end in ends
         ]
-    heading = f"{title(skew)}: one of {WORKERS} workers falls to {SLOW:.0%} at 0 s"
+    heading = f"{title(skew)}: {CHANGES[change]} at 0 s"
     return draw(Plot(heading, "second", "share", "engine", x_label="seconds", y_label="rows/s, to those before"), points)
 
 

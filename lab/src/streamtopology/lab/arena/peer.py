@@ -2,7 +2,7 @@
 
 A script gets its request as JSON, the only argument, with the folder `work` for what it writes and, for `cpus` of the request,
 `join`: the files of each worker's cgroup. It prints JSON objects, one a line. Their fields together are what it
-has found. A text `progress` is shown. Other lines, and its stderr, go to a log. With `slowing` in the request, samples are
+has found. A text `progress` is shown. Other lines, and its stderr, go to a log. With `change` in the request, samples are
 taken while it runs (`timeline.py`).
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.lab.arena.engines import Engine, EngineMissing, Place, python_of
 from streamtopology.lab.arena.limits import WorkerGroups, limited
-from streamtopology.lab.arena.timeline import Slowing, Timeline
+from streamtopology.lab.arena.timeline import Timeline, change_of
 
 SCRIPTS = Path(__file__).parent / "peers"
 # Longer than any measurement should take: a peer that hangs is ended then.
@@ -111,7 +111,7 @@ class Arena:
             groups: WorkerGroups | None = None
             if engine.packages and "cpus" in request:  # our own executors have their limits from our own cluster
                 groups, request["join"] = entered.enter_context(limited(f"arena-{os.getpid()}", request["cpus"]))
-            timeline = entered.enter_context(Timeline(Slowing(**request["slowing"]), groups)) if "slowing" in request else None
+            timeline = entered.enter_context(Timeline(change_of(request["change"]), groups)) if "change" in request else None
 
             def heard(line: Mapping[str, Any]) -> None:
                 if "progress" in line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -38,24 +39,24 @@ def run_nexmark(asked: Nexmark, nexmark: str, *, fresh: bool) -> int:
     return FAILURE if any(row["engine"] == OURS and ("failed" in row or not is_right(row)) for row in rows) else SUCCESS
 
 
-def run_keyed(asked: keyed.Keyed, *, fresh: bool) -> int:
+def run_keyed(asked: keyed.Keyed, place: Place, *, fresh: bool) -> int:
     """Measure what is asked, unless it was before; 1 if a result of ours is missing or wrong."""
-    _check("engine", asked.engines, keyed.PEERS)
-    place = Place(FOLDER)
+    _check("engine", asked.engines, asked.case.peers)
+    _check("change", asked.changes, keyed.CHANGES)
     rows = keyed.measure(asked, Arena(ENGINES, place, announce, fresh=fresh), place, announce)
-    found = machine(seconds=keyed.SECONDS, keys=keyed.KEYS, runs=asked.runs)
+    found = machine(seconds=keyed.SECONDS, runs=asked.runs)
     cpu = keyed.worker_cpu()
-    text = f"Four workers of {cpu:g} cores each, one of {cpu * keyed.SLOW:g} in the end, on {found}.\n\n"
+    text = f"Four workers of {cpu:g} cores each, one of {cpu * keyed.SLOW:g} in the end where one is slowed, on {found}.\n\n"
     text += keyed_page.keyed_table(rows)
-    page = FOLDER / "keyed.md"
+    page = place.folder / f"{asked.case.name}.md"
     pictures: list[str] = []
-    for skew in asked.skews:
-        file = FOLDER / f"keyed-{skew:g}.svg"
-        drawn = keyed_page.picture(rows, skew)
+    for skew, change in itertools.product(asked.skews, asked.changes):
+        file = place.folder / f"{asked.case.name}-{skew:g}-{change}.svg"
+        drawn = keyed_page.picture(rows, skew, change)
         if drawn.svg:
             file.write_text(drawn.svg)
             pictures.append(f"![{drawn.title}]({file.name})\n")
-    page.write_text("\n".join(["# A keyed count", "", *pictures, text]))
+    page.write_text("\n".join([f"# {asked.case.title}", "", *pictures, text]))
     print(text)
     print(f"written to {page}")
     ours = [row for row in rows if row["engine"] == OURS]

@@ -61,12 +61,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "arena": ("streamtopology arena nexmark --events 1000000 --runs 1",),
     "arena keyed": (
         "streamtopology arena keyed --skew 1",
-        "streamtopology arena keyed --skew 1 --runs 3 --engine streamtopology --engine flink",
+        "streamtopology arena keyed --skew 1 --change moved --engine streamtopology --engine flink",
     ),
     "arena nexmark": (
         "streamtopology arena nexmark --query q5 --query q7",
         "streamtopology arena nexmark --events 100000 --runs 1 --engine flink",
     ),
+    "arena shufflebench": ("streamtopology arena shufflebench --skew 1 --engine streamtopology --engine flink",),
     "arena switch": (
         "streamtopology arena switch --bootstrap 127.0.0.1:9092",
         "streamtopology arena switch --lives 1 --event move --engine streamtopology",

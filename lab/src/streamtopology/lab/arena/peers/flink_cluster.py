@@ -16,7 +16,9 @@ from typing import Any
 
 import pyflink
 from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.java_gateway import get_gateway
+from pyflink.table import EnvironmentSettings, StreamTableEnvironment, TableEnvironment
 
 HOME = Path(pyflink.__path__[0])
 SECONDS_TO_START = 120
@@ -26,6 +28,14 @@ def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("localhost", 0))
         return found.getsockname()[1]
+
+
+def add_to_lib(jars: Sequence[Path], lib: Path) -> None:
+    """Have all processes of Flink load `jars` along with their own: as jars of the job, each restart would load them again."""
+    lib.mkdir()
+    for jar in (*(HOME / "lib").glob("*.jar"), *jars):
+        (lib / jar.name).symlink_to(jar)
+    os.environ |= {"FLINK_HOME": str(HOME), "FLINK_LIB_DIR": str(lib)}  # without the first, PyFlink overwrites the second
 
 
 class FlinkCluster:
@@ -121,11 +131,23 @@ class FlinkCluster:
 
     def tables(self) -> TableEnvironment:
         """A new session of SQL that runs its jobs here."""
-        configuration = Configuration()
-        for name, value in {**self.settings, "execution.target": "remote"}.items():
-            configuration.set_string(name, value)
-        settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
+        given = self._configuration({"execution.target": "remote"})
+        settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(given).build()
         return TableEnvironment.create(settings)
+
+    def streams(self) -> StreamTableEnvironment:
+        """One in which Java can turn tables into streams, too."""
+        gateway = get_gateway()
+        environment = gateway.jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
+        no_jars = gateway.new_array(gateway.jvm.String, 0)
+        found = environment.createRemoteEnvironment("localhost", self._port, self._configuration({})._j_configuration, no_jars)
+        return StreamTableEnvironment.create(StreamExecutionEnvironment(found))
+
+    def _configuration(self, more: Mapping[str, str]) -> Configuration:
+        configuration = Configuration()
+        for name, value in {**self.settings, **more}.items():
+            configuration.set_string(name, value)
+        return configuration
 
     def seconds(self, job: str) -> float:
         """How long a finished job ran: from when all its tasks had been asked for, to its end."""

@@ -7,16 +7,15 @@ Flink moves no keys of a running job: the nearest is another parallelism, by its
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flink_cluster import HOME, FlinkCluster
+from flink_cluster import FlinkCluster, add_to_lib
 from switching import Play
 
 # For fast switches: no waiting for more workers (as in reactive mode; the defaults of 10 s to 60 s would be silence), frequent
@@ -132,14 +131,6 @@ class Switches:
         paths = [f"/jobs/{self._job}/vertices/{vertex}/taskmanagers" for vertex in vertices]
         working = {worker["taskmanager-id"] for path in paths for worker in self._cluster.ask(path)["taskmanagers"]}
         return self._cluster.workers[sorted(working if works else here - working)[-1]]
-
-
-def add_to_lib(jars: Sequence[Path], lib: Path) -> None:
-    """Have all processes of Flink load `jars` along with their own: as jars of the job, each restart would load them again."""
-    lib.mkdir()
-    for jar in (*(HOME / "lib").glob("*.jar"), *jars):
-        (lib / jar.name).symlink_to(jar)
-    os.environ |= {"FLINK_HOME": str(HOME), "FLINK_LIB_DIR": str(lib)}  # without the first, PyFlink overwrites the second
 
 
 def main() -> None:

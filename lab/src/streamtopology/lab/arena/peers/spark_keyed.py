@@ -1,6 +1,7 @@
 """The keyed count by Spark's Structured Streaming: first of one file, which is checked, then until the time is over.
 
-By SQL's `count`, or by a `StatefulProcessor` in Python, as who writes state of his own has it.
+By SQL's `count`, or by a `StatefulProcessor` in Python, as who writes state of his own has it. With rules in the request it is
+ShuffleBench's job instead, by its own plan in Java.
 """
 
 # pyright: reportMissingImports=false
@@ -58,6 +59,11 @@ class Counting(StatefulProcessor):
 
 def counted(spark: SparkSession, request: dict[str, Any], data: str) -> DataFrame:
     options = {"maxFilesPerTrigger": request["files_of_a_batch"]}
+    if "rules" in request:
+        records = spark.readStream.schema("stamp LONG, data BINARY").options(**options).parquet(data)
+        jvm: Any = spark._jvm
+        events = jvm.streamtopology.arena.SparkShuffleBench.events
+        return DataFrame(events(records._jdf, request["rules"], request["rate"], request["bytes"]), spark)
     by_key = spark.readStream.schema("k LONG").options(**options).parquet(data).groupBy("k")
     if request["by"] == "sql":
         return by_key.count()
@@ -75,6 +81,8 @@ def main() -> None:
     work = Path(request["work"])
     os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers' Python, too
     settings = {**SETTINGS, **(ROCKSDB if request["by"] == "state" else {})}
+    if "jars" in request:
+        settings["spark.jars"] = ",".join(request["jars"])
     with SparkCluster(work, request["join"], "2g") as cluster:
         builder = SparkSession.builder.master(cluster.master)
         for name, value in settings.items():
@@ -86,6 +94,8 @@ def main() -> None:
         once = counted(spark, request, request["checked"]).writeStream.outputMode("update").format("memory").queryName("once")
         once.option("checkpointLocation", str(work / "once")).trigger(availableNow=True).start().awaitTermination()
         newest = "SELECT k, max(count) AS n FROM once GROUP BY k"
+        if "rules" in request:
+            newest = "SELECT consumer, count(*) AS n FROM once GROUP BY consumer"
         found = list(spark.sql(f"SELECT count(*), sum(n), max(n) FROM ({newest})").collect()[0])
         print(json.dumps({"progress": "runs", "found": found, "began": True}), flush=True)
         every = counted(spark, request, request["data"]).writeStream.outputMode("update").format("noop")

@@ -1,10 +1,11 @@
-"""The keyed count by a topology: first of one file, which is checked, then of all files until the time is over."""
+"""The keyed count by a topology, or ShuffleBench's job: first of what is checked, then of all files until the time is over."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,29 @@ from streamtopology.lab.bench.cluster import cluster_for
 from streamtopology.topology import Topology, parse
 
 
+def operators(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    policy = "auto" if request["rerouted"] else "fields"
+    if "rules" not in request:
+        yield {"name": "counts", "inputs": ["rows"], "run": "count", "grouping": {"policy": policy, "key": "k"}}
+        return
+    code = Path(__file__).with_name("streamtopology_shufflebench.py")
+    yield {"name": "matches", "inputs": ["rows"], "run": f"{code}:Matching", "with": {"rules": request["rules"]}}
+    consumers = {"name": "consumers", "inputs": ["matches"], "grouping": {"policy": policy, "key": "consumer"}}
+    yield {**consumers, "run": f"{code}:Consumer", "with": {"rate": request["rate"], "bytes": request["bytes"]}}
+
+
 def counting(request: dict[str, Any], name: str, data: str, sink: Path | None) -> Topology:
-    """A row of each key that a batch had, as Spark's mode `update` has them."""
+    """A row of each key that a batch had, as Spark's mode `update` has them; of ShuffleBench its events."""
     spec: dict[str, Any] = {
         "sources": [
             {
                 "name": "rows",
                 "format": "parquet",
-                "schema": "k BIGINT",
+                "schema": "stamp BIGINT, data BINARY" if "rules" in request else "k BIGINT",
                 "options": {"path": data, "maxFilesPerTrigger": request["files_of_a_batch"]},
             }
         ],
-        "operators": [
-            {
-                "name": "counts",
-                "inputs": ["rows"],
-                "run": "count",
-                "grouping": {"policy": "auto" if request["rerouted"] else "fields", "key": "k"},
-            }
-        ],
+        "operators": list(operators(request)),
         "executors": [
             {"name": f"worker-{number}", "replicas": 1, "cpu": cpu, "memory": "1Gi"}
             for number, cpu in enumerate(request["cpus"])
@@ -46,7 +51,9 @@ def counting(request: dict[str, Any], name: str, data: str, sink: Path | None) -
     if not request["rerouted"]:
         spec["rebalance"] = {"mode": "Off"}
     if sink is not None:
-        spec["sinks"] = [{"name": "result", "input": "counts", "format": "parquet", "options": {"path": str(sink)}}]
+        spec["sinks"] = [
+            {"name": "result", "input": spec["operators"][-1]["name"], "format": "parquet", "options": {"path": str(sink)}}
+        ]
     return parse(
         {"apiVersion": "streamtopology.dev/v1alpha1", "kind": "StreamTopology", "metadata": {"name": name}, "spec": spec}
     )
@@ -60,7 +67,7 @@ def main() -> None:
     with cluster_for(checked, work) as embedded:
         names = {"cgroups": embedded.cluster.directory.name, "slots": [slot.name for slot in embedded.slots]}
         settings = {
-            "policy": measured.operators[0].grouping.policy,
+            "policy": measured.operators[-1].grouping.policy,
             "files of a batch": request["files_of_a_batch"],
             "trigger": "realTime",
             "memory of an executor": "1Gi",
@@ -68,7 +75,8 @@ def main() -> None:
         print(json.dumps({"progress": "counts", "settings": settings, **names}), flush=True)
         history = new_history(checked)
         process(open_run(embedded, checked, Path.cwd(), history, RunOptions(Until(drain=True), work / "once")), history)
-        newest = f"SELECT k, max(count) AS n FROM '{work}/results/**/*.parquet' GROUP BY k"
+        of_a_key = "consumer, count(*)" if "rules" in request else "k, max(count)"
+        newest = f"SELECT {of_a_key} AS n FROM '{work}/results/**/*.parquet' GROUP BY 1"
         found = duckdb.execute(f"SELECT count(*), sum(n)::BIGINT, max(n) FROM ({newest})").fetchall()[0]
         print(json.dumps({"progress": "runs", "found": found, "began": True}), flush=True)
         history = new_history(measured)
