@@ -245,13 +245,8 @@ def _nodes_of(
     policy = operator.grouping.policy
     cls = load(operator.run, base_dir)
     key = operator.grouping.key
+    keys = _keys_of(operator, schemas)
     inputs: Mapping[str, pa.Schema] = {given.alias: schemas[given.source] for given in operator.inputs}
-    keys = {given.alias: given.key or key for given in operator.inputs}
-    for alias, columns in keys.items():
-        missing = [column for column in columns if column not in inputs[alias].names]
-        if missing:
-            raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
-
     read = None if all_columns or not _reads_mentioned_columns(operator, cls) else _read(operator, inputs, keys)
     inputs = inputs if read is None else read
     meeting = meet(inputs, keys)
@@ -279,15 +274,8 @@ def _nodes_of(
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
     edges = tuple(
-        Edge(
-            one.source,
-            consumer,
-            one.alias,
-            keys[one.alias],
-            casts(schemas[one.source], inputs[one.alias], keys[one.alias]),
-            None if read is None else tuple(read[one.alias].names),
-        )
-        for one in operator.inputs
+        Edge(one.source, consumer, one.alias, key, casts(schemas[one.source], inputs[one.alias], key), _names(read, one.alias))
+        for one, key in zip(operator.inputs, keys.values(), strict=True)
     )
     if not splits:
         whole = Node(
@@ -311,6 +299,16 @@ def _nodes_of(
     return _split(operator, policy, inputs, edges, output, level, make)
 
 
+def _keys_of(operator: OperatorSpec, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+    """The key columns by input. Raises ValueError for one that is not there."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for given in operator.inputs:
+        keys[given.alias], there = given.key or operator.grouping.key, schemas[given.source].names
+        if missing := [column for column in keys[given.alias] if column not in there]:
+            raise ValueError(f"key column {missing[0]!r} is not in input {given.alias!r}, which has {there}")
+    return keys
+
+
 def _reads_mentioned_columns(operator: OperatorSpec, cls: type[Operator]) -> bool:
     """False for a class of a user's, too, which may have inherited that it does; and where a sink takes late rows."""
     return operator.run in BUILTINS and operator.late is None and cls.reads_mentioned_columns(operator.options)
@@ -324,6 +322,10 @@ def _read(
     return {
         alias: mentioned_columns(schema, [*texts, *(f'"{name}"' for name in keys[alias])]) for alias, schema in inputs.items()
     }
+
+
+def _names(read: Mapping[str, pa.Schema] | None, alias: str) -> tuple[str, ...] | None:
+    return None if read is None else tuple(read[alias].names)
 
 
 def _texts(value: object) -> Iterator[str]:
