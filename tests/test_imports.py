@@ -71,7 +71,7 @@ THIRD_PARTY = {
     "lab.bench": "aiohttp confluent_kafka duckdb kubernetes numba numpy pandas pyarrow pymetis pyspark urllib3",
     "lab.commands": "click",
     "lab.demo": "numpy pyarrow rich",
-    "lab.faults": "confluent_kafka numpy obstore pyarrow",
+    "lab.faults": "confluent_kafka numba numpy obstore pyarrow",
     "lab.groupings": "numba numpy",
     "lab.nexmark": "numba numpy pyarrow",
     "lab.nexmark.configuration": "",
@@ -233,12 +233,19 @@ def test_supervisor_loads_the_standard_library_only() -> None:
     ours = {module for module in loaded if module.startswith("streamtopology")}
     assert {module.split(".")[0] for module in loaded - ours} <= sys.stdlib_module_names
     jobs = "streamtopology.jobs"
-    assert ours == {"streamtopology", jobs, f"{jobs}.local", f"{jobs}.local.cleanup", f"{jobs}.local.supervisor"}
+    own = {f"{jobs}.local.{module}" for module in ("cleanup", "ownership", "supervisor")}
+    assert ours == {"streamtopology", jobs, f"{jobs}.local", *own}
 
 
 def test_executors_launcher_loads_neither_numpy_nor_spark() -> None:
     heavy = {"numpy", "pyarrow", "pyspark", "py4j"}
     assert heavy & {module.split(".")[0] for module in _loaded("streamtopology.jobs.pods.executor")} == set()
+
+
+def test_driver_loads_neither_numba_nor_spark_before_it_needs_them() -> None:
+    """In real time it needs neither for the first batch after it has taken over the workers of another one: 4 s of CPU."""
+    heavy = {"numba.core", "pyspark", "py4j", "pandas"}
+    assert heavy & _loaded("streamtopology.jobs.local.run") == set()
 
 
 def _loaded(module: str) -> set[str]:

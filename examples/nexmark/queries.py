@@ -70,7 +70,8 @@ def bids_in_time(topology):
     """Each bid with its auction, if it came while the auction was open."""
     wanted = ["id", "itemName", "category", "seller", "expires", "dateTime AS opened"]
     sold = auctions(topology, select=wanted, watermark={**WATERMARK, "column": "opened"}).alias("a", "id")
-    bidding = bids(topology, watermark=WATERMARK).alias("b", "auction")
+    columns = ["auction", "bidder", "price", "dateTime"]
+    bidding = bids(topology, select=columns, watermark=WATERMARK).alias("b", "auction")
     return (
         sold.union(bidding)
         .key_by("id")

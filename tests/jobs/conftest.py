@@ -15,8 +15,9 @@ from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.local.spark_session import create_local_session
 from streamtopology.jobs.spark.cluster import ExecutorSlot
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, executors, placed, stage
-from streamtopology.jobs.spark.scheduler import SparkScheduler
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef
+from streamtopology.jobs.spark.pinned_rdd import executors, placed, stage
+from streamtopology.jobs.spark.spark_scheduler import SparkScheduler
 
 MEMORY_BYTES = 768 << 20
 SLOTS = [ExecutorSlot(f"large-{i}", "large", 1.0, MEMORY_BYTES) for i in range(3)] + [

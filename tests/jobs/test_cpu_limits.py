@@ -18,7 +18,8 @@ from streamtopology.jobs.local.cpu_limits import CpuLimiter
 from streamtopology.jobs.local.duty_cycle import DutyCycle
 from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorRef, placed, stage
+from streamtopology.jobs.spark.executors import ExecutorRef
+from streamtopology.jobs.spark.pinned_rdd import placed, stage
 
 pytestmark = pytest.mark.clusters  # it measures real processes
 

@@ -48,6 +48,31 @@ def test_a_node_is_one_level_after_the_last_it_reads() -> None:
     assert {(edge.producer, edge.alias) for edge in dag.node("c").edges} == {("s", "s"), ("b", "b")}
 
 
+ON_DISK: Mapping[str, Any] = {"state": {"backend": "disk", "memory": "1Mi"}}
+
+
+def test_state_on_disk_is_that_of_whole_keys() -> None:
+    dag = dag_of(operator("a", policy="partial-key", **ON_DISK), operator("b", **ON_DISK), operator("c"))
+    found = {node.name: node.memory_bytes for node in dag.nodes}
+    assert found == {"a.partial": None, "a": 1 << 20, "b": 1 << 20, "c": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"run": "map", "with": {"select": ["k"]}}, "which count, aggregate, quantiles and top-k can have; leave `state` out"),
+        ({"run": "deduplicate"}, "which count, aggregate, quantiles and top-k can have"),
+        ({"with": {"emit": "all"}}, "emit: all reads the state of all keys in every batch; take emit: updates"),
+        ({"with": {"ttl": "1h"}}, "ttl looks for idle keys among all in every batch; leave `ttl` or `state` out"),
+        ({"with": {"groupBy": ["v"]}}, r"a key of one column of numbers.*here it is \(k int64, v double\)"),
+        ({"run": "aggregate", "with": {"aggregates": {"all": "collect_list(v)"}}}, "fields of numbers; field .* is list"),
+    ],
+)
+def test_state_that_cannot_be_on_disk_is_refused(changed: Mapping[str, Any], sentence: str) -> None:
+    with pytest.raises(ManifestError, match=f"state.backend is disk, .*{sentence}"):
+        dag_of({**operator("a", **ON_DISK), **changed})
+
+
 def test_a_split_operator_is_a_partial_and_a_merge_under_its_own_name() -> None:
     dag = dag_of(operator("a", policy="partial-key", aggregateEvery=3), operator("b", ["a"]))
     partial, merge = dag.node("a.partial"), dag.node("a")
@@ -62,6 +87,51 @@ def test_a_split_operator_is_a_partial_and_a_merge_under_its_own_name() -> None:
 def test_an_operator_without_state_is_never_split() -> None:
     dag = dag_of({"name": "m", "inputs": ["s"], "run": "map", "with": {"select": ["k"]}})
     assert [(node.name, node.policy) for node in dag.nodes] == [("m", "shuffle")]
+
+
+WIDE = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("long text", pa.string()), ("V2", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "read"),
+    [
+        ("count", {}, ["k"]),
+        ("aggregate", {"aggregates": {"total": "sum(V2)"}}, ["k", "V2"]),
+        ("aggregate", {"aggregates": {"most": 'max("long text")'}}, ["k", "long text"]),
+        ("window-aggregate", {"time": "V2", "size": "1s", "groupBy": ["v"], "aggregates": {"n": "count()"}}, ["k", "v", "V2"]),
+        ("map", {"select": ["v * 2 AS twice"], "where": "k > 3"}, ["k", "v"]),
+        ("map", {"select": ["1 AS one"]}, ["k"]),
+        ("map", {"select": ["*"]}, None),
+        ("filter", {"where": "v > 3"}, None),
+        ("deduplicate", {}, None),
+        ("count", {"emit": "tuples"}, None),
+        ("count", {"emit": "tuples", "select": ["v"]}, ["k", "v"]),
+    ],
+)
+def test_columns_that_an_operator_does_not_mention_are_not_sent(
+    run: str, options: Mapping[str, Any], read: Sequence[str] | None
+) -> None:
+    times = {"watermarks": {"s": {"column": "V2", "delay": "1s"}}}
+    of_all = dag_of_wide({"name": "a", "inputs": ["s"], "run": run, "grouping": {"key": "k"}, "with": options}, times)
+    (edge,) = of_all.edges_from("s")
+    assert of_all.node("a").inputs["s"].names == (WIDE.names if read is None else read)
+    assert edge.columns is None or list(edge.columns) == (WIDE.names if read is None else read)
+    rows = pa.record_batch([pa.array([1], kind) if not pa.types.is_string(kind) else ["x"] for kind in WIDE.types], schema=WIDE)
+    assert edge.fitted(rows).schema == of_all.node("a").inputs["s"]
+    assert of_all.columns_read("s") == (None if edge.columns is None else frozenset(edge.columns))
+
+
+def dag_of_wide(one: Mapping[str, Any], more: Mapping[str, Any], *others: Mapping[str, Any]) -> Dag:
+    topology = parse(manifest([one, *others], {"s": "k BIGINT, v DOUBLE, `long text` STRING, V2 BIGINT"}, **more))
+    return compile_dag(topology, {"s": WIDE}, Path())
+
+
+def test_all_columns_are_sent_where_a_tuple_may_be_wanted_as_it_is() -> None:
+    assert dag_of_wide(operator("a"), {"onBadTuple": "deadLetter"}).columns_read("s") is None
+    assert dag_of_wide(operator("a"), {}).columns_read("s") == {"k"}
+    both = dag_of_wide(operator("a"), {}, {"name": "f", "inputs": ["s"], "run": "filter", "with": {"where": "k > 1"}})
+    assert both.columns_read("s") is None
+    assert {edge.columns for edge in both.edges_from("s")} == {("k",), None}
 
 
 def test_inputs_of_one_source_are_distinguished_by_alias_and_key() -> None:

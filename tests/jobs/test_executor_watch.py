@@ -14,12 +14,15 @@ from streamtopology.jobs.driver.attempt_runner import PythonWorkerDied
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.spark import executor_watch
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.spark.keep_alive import HasEnded
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.spark_scheduler import SparkScheduler
 
 
 class Standing:
     """Implements `Scheduler`: `by_id` are the executors that are believed alive; no job runs."""
+
+    failures = SparkScheduler.failures
 
     def __init__(self) -> None:
         self.by_id = {f"{number}": ExecutorInfo(f"{number}", f"127.0.0.1{number}", {}) for number in range(2)}

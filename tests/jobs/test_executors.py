@@ -17,8 +17,9 @@ from streamtopology.jobs.driver.attempt_runner import AttemptLost, ExecutorLost,
 from streamtopology.jobs.exchange.blobs import StageTask, addressed
 from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.spark.executor_watch import ExecutorsUnusable, ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, Sending, delete_shuffles, exchanged, placed, stage
-from streamtopology.jobs.spark.scheduler import SparkScheduler
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef
+from streamtopology.jobs.spark.pinned_rdd import Sending, delete_shuffles, exchanged, placed, stage
+from streamtopology.jobs.spark.spark_scheduler import SparkScheduler
 
 pytestmark = pytest.mark.clusters
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.spark.keep_alive import QUIET_SECONDS, KeepAlive
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
 
 SPARKS_LIMIT_SECONDS = 60.0
 EXECUTORS = [ExecutorInfo(f"{number}", f"127.0.0.1{number}", {}) for number in range(2)]

@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.states import extracted, forget
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.states import all_slots, extracted, forget
 
 from streamtopology.jobs.columnar.keys import KeyColumns, KeyTypeError, widened
-from streamtopology.jobs.state import Field, KeyedState, KeyedStateSchema, Ownership, StateError, concatenated
+from streamtopology.jobs.state import DiskState, Field, KeyedState, KeyedStateSchema, Ownership, StateError, concatenated
 from streamtopology.routing.table.table import RoutingTable
 
 NOTES = pa.list_(pa.struct([("text", pa.large_string()), ("n", pa.int16())]))
@@ -56,23 +56,29 @@ def plain(columns: list[pa.Array]) -> list[tuple[object, ...]]:
 
 
 def contents(state: KeyedState) -> dict[tuple[object, ...], Values]:
-    slots = state.live()
-    count, spread = state.column("count")[slots].tolist(), state.column("spread")[slots].reshape(-1, 6).tolist()
-    lists = state.read("notes", slots).to_pylist()
+    rows = state.snapshot()
+    count, spread = rows["count"].to_pylist(), rows["spread"].to_pylist()
+    lists = rows["notes"].to_pylist() if "notes" in rows.schema.names else [None] * rows.num_rows
     notes = [None if each is None else tuple((note["text"], note["n"]) for note in each) for each in lists]
-    found = list(zip(plain(state.keys(slots)), zip(count, map(tuple, spread), notes, strict=True), strict=True))
-    assert len(dict(found)) == len(found), "a key has two slots"
+    keys = plain([rows[name] for name in state.schema.key_types.names])
+    found = list(zip(keys, zip(count, map(tuple, spread), notes, strict=True), strict=True))
+    assert len(dict(found)) == len(found), "a key is there twice"
     return dict(found)
 
 
 class KeyedStateAgainstDictionary(RuleBasedStateMachine):
     """`model` is what the state must hold now, `committed` what it must go back to."""
 
+    fields = FIELDS
+
+    def empty(self) -> KeyedState:
+        return KeyedState(self.schema)
+
     @initialize(space=st.sampled_from(sorted(KEY_SPACES)))
     def start(self, space: str) -> None:
         self.types, self.keys = KEY_SPACES[space]
-        self.schema = KeyedStateSchema(FIELDS, self.types)
-        self.state, self.replica = KeyedState(self.schema), KeyedState(self.schema)
+        self.schema = KeyedStateSchema(self.fields, self.types)
+        self.state, self.replica = self.empty(), self.empty()
         self.model: dict[tuple[object, ...], Values] = {}
         self.committed: dict[tuple[object, ...], Values] = {}
         self.committed_rows: pa.RecordBatch | None = None
@@ -106,6 +112,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         self.model |= {row: (100, *self.model[row][1:]) for row in present}
         self.changed |= set(present)
 
+    @precondition(lambda self: self.fields is FIELDS)
     @rule(picks=st.lists(st.integers(0, 50), max_size=8), long=st.integers(0, 3))
     def note(self, picks: list[int], long: int) -> None:
         """Each with a note of its own; of a key that is there twice the last one counts."""
@@ -134,13 +141,13 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         before = contents(self.state)
         moved = extracted(self.state, meant)
         forget(self.state, meant)
-        other = KeyedState(self.schema)
+        other = self.empty()
         other.insert(moved)
         stays, goes = contents(self.state), contents(other)
         assert {**stays, **goes} == before
         assert not stays.keys() & goes.keys()
-        assert meant(other.hashes(other.live())).all()
-        assert not meant(self.state.hashes(self.state.live())).any()
+        assert meant(other.hashes(all_slots(other))).all()
+        assert not meant(self.state.hashes(all_slots(self.state))).any()
         self.state.insert(moved)
         self.changed |= goes.keys()
 
@@ -158,7 +165,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         strangers = set(contents(self.state))
         self.state.evict(Ownership(table, 0))
         strangers -= set(contents(self.state))
-        assert set(self.state.hashes(self.state.live()) >> np.uint64(63)) <= {bit % 2}
+        assert set(self.state.hashes(all_slots(self.state)) >> np.uint64(63)) <= {bit % 2}
         assert (pc.sum(self.state.delta()["__deleted"]).as_py() or 0) == tombstones
         self.model = {key: values for key, values in self.model.items() if key not in strangers}
         self.changed -= strangers
@@ -170,20 +177,20 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
         table = RoutingTable.uniform((0, 1, 2), 8, seed)
         rest = contents(self.state)
         for owner, keys, rows in self.state.leaving(Ownership(table, 1)):
-            other = KeyedState(self.schema)
+            other = self.empty()
             other.insert(rows)
             assert owner != 1
             assert len(other) == keys == rows.num_rows > 0
-            assert set(table.lookup(other.hashes(other.live()))) == {owner}
+            assert set(table.lookup(other.hashes(all_slots(other)))) == {owner}
             assert all(rest.pop(key) == values for key, values in contents(other).items())
-        stay = KeyedState(self.schema)
+        stay = self.empty()
         stay.insert(extracted(self.state, Ownership(table, 1).owned))
         assert rest == contents(stay)
 
     @rule()
     def tell_what_became_of_keys(self) -> None:
         """The changes of any keys, applied to their former state, give the current one."""
-        other = KeyedState(self.schema)
+        other = self.empty()
         other.insert(self.committed_rows) if self.committed_rows is not None else None
         keys = self.state.snapshot(), self.committed_rows
         rows = [part.append_column("__deleted", pa.array([False] * part.num_rows)) for part in keys if part is not None]
@@ -218,7 +225,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
     @rule()
     def continue_from_a_snapshot(self) -> None:
         if self.model == self.committed and not self.changed:
-            restored = KeyedState(self.schema)
+            restored = self.empty()
             restored.restore(self.state.snapshot())
             restored.mark_version(len(self.versions) - 1)
             self.state.rollback()
@@ -232,7 +239,7 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
             return
         slots = self.state.changed_since(version)
         if slots is not None:
-            other = KeyedState(self.schema)
+            other = self.empty()
             other.insert(self.versions[version])
             other.insert(self.state.written(slots))
             others: set[tuple[object, ...]] = set().union(*self.gone[version + 1 :])
@@ -248,6 +255,24 @@ class KeyedStateAgainstDictionary(RuleBasedStateMachine):
 
 TestKeyedStateAgainstDictionary = KeyedStateAgainstDictionary.TestCase
 TestKeyedStateAgainstDictionary.settings = settings(max_examples=120, stateful_step_count=30)
+
+
+class DiskStateAgainstDictionary(KeyedStateAgainstDictionary):
+    """No key stays in memory after a commit, or five of them do."""
+
+    fields = FIELDS[:2]
+
+    @initialize(memory=st.sampled_from((0, 8 * 1024 + 5 * 49)))
+    def start(self, memory: int) -> None:
+        self.memory = memory
+        super().start("int")
+
+    def empty(self) -> KeyedState:
+        return DiskState(self.schema, self.memory)
+
+
+TestDiskStateAgainstDictionary = DiskStateAgainstDictionary.TestCase
+TestDiskStateAgainstDictionary.settings = settings(max_examples=120, stateful_step_count=30)
 
 
 def counts(key_types: dict[str, pa.DataType]) -> KeyedState:

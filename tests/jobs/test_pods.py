@@ -24,7 +24,7 @@ from streamtopology.jobs.pods.routing_configmap import PlannedEpoch, RoutingMap
 from streamtopology.jobs.pods.spark_settings import driver_settings
 from streamtopology.jobs.runtime.preflight.checks import source_schemas
 from streamtopology.jobs.spark.cluster import ExecutorSlot, executor_slots
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.routing.epochs.epoch import Epoch
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import most_instances, slot_names

@@ -143,6 +143,14 @@ def test_rows_keep_the_place_of_their_descriptor(tmp_path: Path, select: tuple[s
     assert [batch.schema.names for batch, _ in batches] == [["key"]]
 
 
+def test_columns_that_nobody_reads_are_not_there(tmp_path: Path) -> None:
+    make_flights(tmp_path / "in", batches=1, rows_per_batch=10, row_groups=1)
+    source = spec(tmp_path / "in", schema=FLIGHTS_DDL)
+    part = only_file(tmp_path / "in", source)
+    ((batch, _),) = read_with_places([part], source, lambda row, why: None, lambda given: 0, Tally(), columns=["dest", "seq"])
+    assert batch.to_pydict() == pq.read_table(tmp_path / "in", columns=["dest", "seq"]).to_pydict()
+
+
 def test_column_may_have_the_name_of_a_hidden_one(tmp_path: Path) -> None:
     source = spec(write_input(tmp_path, "a.json", '{"__place": 7, "__rows_alone": 5}\n'), "json", "__place INT")
     part = only_file(tmp_path / "in", source)

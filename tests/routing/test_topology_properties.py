@@ -28,6 +28,7 @@ from streamtopology.topology import (
     Sink,
     SnapshotSchedule,
     Source,
+    StateRoom,
     Topology,
     Traits,
     Trigger,
@@ -90,7 +91,9 @@ def _operators(draw: st.DrawFn, name: str, upstream: list[str]) -> OperatorSpec:
     input_keys = st.just(()) | _keys if key else st.just(())
     inputs = tuple(Input(origin, f"in{index}", draw(input_keys)) for index, origin in enumerate(origins))
     grouping = Grouping(policy, key, {"beta": draw(st.floats(0, 9))} if policy == "mixed" else {})
-    return OperatorSpec(name, inputs, draw(st.integers(1, 1024)), grouping, run, draw(_options), draw(st.integers(1, 9)))
+    numbers = draw(st.integers(1, 1024)), draw(st.integers(1, 9))
+    state = StateRoom("disk", draw(st.integers(0, 2**40))) if draw(st.booleans()) else StateRoom()
+    return OperatorSpec(name, inputs, numbers[0], grouping, run, draw(_options), numbers[1], state=state)
 
 
 @st.composite

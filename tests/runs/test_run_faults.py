@@ -22,6 +22,7 @@ from support.manifests import counting, counts_in, counts_seen, files, manifest,
 
 from streamtopology.jobs.checkpoint import CheckpointError
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.local.cleanup import members
 from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.topology import ManifestError
 
@@ -111,6 +112,25 @@ def test_driver_killed_in_a_batch_leaves_nothing_and_is_resumed(runner: Runner, 
     assert [batch.number for batch in history.batches if batch.rows] == [1, 2, 3]
     assert history.batches[0].attempt == 2
     assert counts_in_files(results) == expected
+
+
+def test_workers_of_a_driver_killed_in_a_batch_go_on_with_the_next_one(runner: Runner, gate: Gate) -> None:
+    expected = write_all(runner.folder / "rows")
+    results = runner.folder / "results"
+    trigger = {"availableNow": True, "realTime": True}
+    given = manifest("taken-over", [files(runner.folder / "rows")], [gated(gate)], [folder_sink(results)], trigger=trigger)
+    with in_a_batch(runner, given, gate):
+        pass
+    (cluster,) = (path for path in (runner.folder / "cluster").iterdir() if path.is_dir())
+    assert len(members(cluster.name)) == 3
+    gate.open()
+    command = [sys.executable, "-m", "streamtopology.jobs.cli.main", "run", str(runner.save(given))]
+    done = subprocess.run([*command, "--work-dir", str(runner.folder)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = (runner.folder / "taken-over" / "events.log").read_text()
+    assert "the executors of the driver before, which was killed, go on with their state" in events
+    assert counts_in_files(results) == expected
+    assert not members(cluster.name)
 
 
 def test_a_run_whose_jvm_is_killed_says_so_and_is_resumed(runner: Runner, gate: Gate) -> None:

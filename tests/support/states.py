@@ -7,14 +7,22 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from streamtopology.jobs.state import KeyedState, RowState
+from streamtopology.jobs.columnar.keys import KeyColumns
+from streamtopology.jobs.state import DiskState, KeyedState, RowState
 
 # uint64[n] routing hashes -> bool[n].
 Meant = Callable[[np.ndarray], np.ndarray]
 
 
+def all_slots(state: KeyedState) -> np.ndarray:
+    """The slots of all keys; those on disk come into memory for it."""
+    if isinstance(state, DiskState):
+        return state.find(KeyColumns.from_arrow(state.snapshot(), state.schema.key_types.names))
+    return state.live()
+
+
 def slots_of(state: KeyedState, meant: Meant) -> np.ndarray:
-    slots = state.live()
+    slots = all_slots(state)
     return slots[meant(state.hashes(slots))]
 
 

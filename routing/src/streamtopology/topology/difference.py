@@ -20,6 +20,7 @@ from streamtopology.topology.values import (
     ScaledClass,
     Sink,
     Source,
+    StateRoom,
     Topology,
     Watermark,
 )
@@ -140,6 +141,7 @@ def _operator(what: str, old: OperatorSpec, new: OperatorSpec) -> Iterator[_Step
         (Level.RESTART, "key", old.grouping.key, new.grouping.key),
         (Level.RESTART, "aggregateEvery", old.aggregate_every, new.aggregate_every),
         (Level.RESTART, "late", old.late, new.late),
+        (Level.RESTART, "state", old.state, new.state),
         (Level.SCALE, "parallelism", old.parallelism, new.parallelism),
         (Level.ROUTE, "policy", old.grouping.policy, new.grouping.policy),
         (Level.ROUTE, "grouping options", old.grouping.options, new.grouping.options),
@@ -255,6 +257,8 @@ def _shown(value: object) -> str:
         durations = (value.delay_seconds, value.idle_seconds, value.max_ahead_seconds)
         delay, idle, ahead = map(format_duration, durations)
         return f"{value.column}, delay {delay}, idleTimeout {idle}, maxAhead {ahead}"
+    if isinstance(value, StateRoom):
+        return f"disk, memory {format_memory(value.memory_bytes)}" if value.backend == "disk" else value.backend
     if is_mapping(value):
         return "{" + ", ".join(f"{name}: {_shown(item)}" for name, item in value.items()) + "}"
     if is_list(value):

@@ -56,6 +56,8 @@ from streamtopology.topology.values import (
     Sink,
     SnapshotSchedule,
     Source,
+    StateBackend,
+    StateRoom,
     Topology,
     Trigger,
     Watermark,
@@ -229,7 +231,7 @@ def _watermark(place: Place) -> Watermark:
 
 
 def _operator(place: Place) -> OperatorSpec:
-    operator = place.fields("name", "inputs", "parallelism", "grouping", "run", "with", "aggregateEvery", "late")
+    operator = place.fields("name", "inputs", "parallelism", "grouping", "run", "with", "aggregateEvery", "late", "state")
     return OperatorSpec(
         name=operator["name"].name(),
         inputs=_inputs(operator["inputs"]),
@@ -239,9 +241,19 @@ def _operator(place: Place) -> OperatorSpec:
         options=operator["with"].free_options(),
         aggregate_every=operator["aggregateEvery"].whole(1, 1, MOST_AGGREGATE_EVERY),
         late=operator["late"].text("the name of a sink") if operator["late"].present else None,
+        state=_state_room(operator["state"]),
         follows_executors=not operator["parallelism"].present,
         path=place.path,
     )
+
+
+def _state_room(place: Place) -> StateRoom:
+    if not place.present:
+        return StateRoom()
+    given = place.fields("backend", "memory")
+    backend = cast("StateBackend", given["backend"].choice(get_args(StateBackend), StateRoom.backend))
+    memory = given["memory"].quantity(parse_memory, StateRoom.memory_bytes)
+    return StateRoom(backend, memory) if backend == "disk" else StateRoom()
 
 
 def _inputs(place: Place) -> tuple[Input, ...]:

@@ -26,6 +26,7 @@ SINK_NEEDS = {
 RebalanceMode = Literal["Auto", "Recommend", "Off"]
 BadTuple = Literal["fail", "deadLetter"]
 OnRemove = Literal["fail", "drop"]
+StateBackend = Literal["memory", "disk"]
 ImagePullPolicy = Literal["Always", "IfNotPresent", "Never"]
 AutoscaleBy = Literal["Operator", "External", "Nobody"]
 RestoreMode = Literal["Clone", "Own"]
@@ -91,6 +92,14 @@ class Grouping:
 
 
 @dataclass(frozen=True)
+class StateRoom:
+    """Where the state of an operator's instances is. On disk: of each instance, `memory_bytes` of keys are in memory, too."""
+
+    backend: StateBackend = "memory"
+    memory_bytes: int = 256 * 2**20
+
+
+@dataclass(frozen=True)
 class OperatorSpec:
     """A processing element. `run`: a built-in's name, `module:Class` or `path/file.py:Class`, `options` is `with`.
 
@@ -105,6 +114,7 @@ class OperatorSpec:
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     aggregate_every: int = 1
     late: str | None = None
+    state: StateRoom = StateRoom()
     # `parallelism` was left out: it is the number of executors, and changes with it.
     follows_executors: bool = field(default=False, compare=False)
     # The operator's place in its manifest, `spec.operators[2]`: for messages, no part of the value.

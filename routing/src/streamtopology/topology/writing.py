@@ -122,6 +122,8 @@ def _operator(operator: OperatorSpec) -> dict[str, object]:
     }
     if operator.late is not None:
         written["late"] = operator.late
+    if operator.state.backend == "disk":
+        written["state"] = {"backend": "disk", "memory": format_memory(operator.state.memory_bytes)}
     if not operator.follows_executors:
         written["parallelism"] = operator.parallelism
     return written

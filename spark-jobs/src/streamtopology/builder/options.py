@@ -81,12 +81,18 @@ class KafkaSourceOptions(SourceOptions, total=False):
     includeHeaders: bool
 
 
+class StateOptions(TypedDict, total=False):
+    backend: Literal["memory", "disk"]
+    memory: str | int
+
+
 class PlaceOptions(TypedDict, total=False):
     """What any operator takes beside its `with`."""
 
     parallelism: int
     aggregateEvery: int
     late: str
+    state: StateOptions
 
 
 class OperatorOptions(PlaceOptions, total=False):

@@ -57,7 +57,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         {"bootstrap": "127.0.0.1:9092", "runs": 3, "real_time": False},
     ),
     "startup": Benchmark(
-        "From `streamtopology run` to the first batch on four executors, against plain Spark's start.", {"runs": 5}
+        "From `streamtopology run` to the first batch on four executors, against plain Spark's start.",
+        {"runs": 5, "real_time": False},
     ),
     "heterogeneous": Benchmark(
         "One executor of four at 30 %: re-routing against fields, and against plain Spark.", {"runs": 5, "real_time": False}
@@ -84,8 +85,13 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "CPU and bytes of the driver's parts as scripted executors grow in number, without Spark.",
         {"executors": (4, 16, 64, 256), "batches": 72},
     ),
+    "state": Benchmark(
+        "State on disk beside state in memory, and beside RocksDB, if rocksdict is installed.",
+        {"keys": 10_000_000, "batches": 60, "runs": 3, "seed": 1},
+    ),
     "recovery": Benchmark(
-        "kill -9 of an executor, and of the driver: seconds to the next commit.", {"runs": 3, "keys": 2_000_000}
+        "kill -9 of an executor, and of the driver: seconds to the next commit.",
+        {"runs": 3, "keys": 2_000_000, "real_time": False},
     ),
     "migrate": Benchmark("Pre-copied state: bytes read and written, and the switching batch.", {"runs": 3, "keys": 1_000_000}),
     "reconfigure": Benchmark("A tenth of a million keys moves: delay, and time of the switching batch.", {"runs": 5}),

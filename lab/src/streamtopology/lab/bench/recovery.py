@@ -1,7 +1,7 @@
 """The time that a kill -9 costs: of an executor that holds a million keys, and of the driver.
 
 From the kill to the next commit record that was not there before, by a clock outside. The driver is started again at once;
-what its start takes is part of it.
+what its start takes is part of it. `real_time`: it takes over the workers of the one before.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOOK_SECONDS = 0.01
 LOOK_FOR_EXECUTORS_SECONDS = 0.2
 
 
-def run(runs: int = 3, keys: int = 2_000_000) -> dict[str, Any]:
+def run(runs: int = 3, keys: int = 2_000_000, real_time: bool = False) -> dict[str, Any]:
     """`runs` kills of an executor and then of the driver. The topology counts `keys` keys, half on each of two executors."""
     folder = fresh_folder("recovery")
-    measured = _Measured(folder, keys)
+    measured = _Measured(folder, keys, real_time)
     try:
         measured.start()
         executor = [measured.after("executor") for _ in range(runs)]
@@ -44,7 +44,7 @@ def run(runs: int = 3, keys: int = 2_000_000) -> dict[str, Any]:
         measured.victim.stop()
     return {
         "name": "recovery",
-        "machine": machine(keys=keys, rows_per_batch=ROWS),
+        "machine": machine(keys=keys, rows_per_batch=ROWS, real_time=real_time),
         "results": [
             figure("kill -9 of an executor", "to the next commit", "s", executor),
             figure("kill -9 of the driver", "to the next commit", "s", driver),
@@ -56,13 +56,13 @@ def run(runs: int = 3, keys: int = 2_000_000) -> dict[str, Any]:
 class _Measured:
     """A running topology with all its keys, and files for it as it needs them."""
 
-    def __init__(self, folder: Path, keys: int) -> None:
+    def __init__(self, folder: Path, keys: int, real_time: bool) -> None:
         self._data = folder / "rows"
         self._data.mkdir()
         self._keys = keys
         self._written = 0
         self.usual: list[float] = []
-        self.victim = Victim(folder, _manifest(folder, self._data))
+        self.victim = Victim(folder, _manifest(folder, self._data, real_time))
 
     def start(self) -> None:
         self._feed(-1)
@@ -122,7 +122,7 @@ class _Measured:
             self._written += 1
 
 
-def _manifest(folder: Path, data: Path) -> dict[str, Any]:
+def _manifest(folder: Path, data: Path, real_time: bool) -> dict[str, Any]:
     source = {
         "name": "rows",
         "format": "parquet",
@@ -143,7 +143,7 @@ def _manifest(folder: Path, data: Path) -> dict[str, Any]:
         "checkpoint": str(folder / "checkpoint"),
         "executors": [{"name": "free", "replicas": EXECUTORS, "cpu": 2, "memory": "2Gi"}],
         "rebalance": {"mode": "Off"},
-        "trigger": {"interval": "200ms"},
+        "trigger": {"interval": "200ms", "realTime": real_time},
     }
     return {
         "apiVersion": "streamtopology.dev/v1alpha1",

@@ -16,8 +16,12 @@ from streamtopology.jobs.checkpoint import Checkpoint, CheckpointError, CommitRe
 from streamtopology.jobs.failpoints import VARIABLE
 from streamtopology.jobs.local.cleanup import members
 from streamtopology.jobs.local.control_socket import ask
+from streamtopology.jobs.local.ownership import is_kept
 
 STOP_SECONDS = 90.0
+_WORKER = b"streamtopology.jobs.local.worker_process"
+_EXECUTORS = (b"CoarseGrainedExecutorBackend", _WORKER)
+_PYTHON = (b"streamtopology.jobs.spark.worker_daemon", _WORKER)
 
 
 class Victim:
@@ -55,8 +59,7 @@ class Victim:
             return
         if not self._killed and not (code == -signal.SIGKILL and self._armed):
             self.ended_by_itself(code)
-        while self._clusters():
-            time.sleep(0.1)  # the supervisor removes the cluster's folder when all its processes are gone
+        self._await_sweep()
         self.start(None)
 
     def ended_by_itself(self, code: int) -> None:
@@ -81,8 +84,7 @@ class Victim:
             self._process.kill()
             self._process.wait()
             if crash_at is not None:
-                while self._clusters():
-                    time.sleep(0.1)
+                self._await_sweep()
                 self.start(crash_at)
                 return f"the driver {self._process.pid}; the next life is to die at {crash_at}"
             return f"the driver {self._process.pid}"
@@ -134,15 +136,15 @@ class Victim:
         return (self._folder / "log").read_text(errors="replace")[-3000:]
 
     def executor_processes(self, slot: str | None = None) -> list[int]:
-        """The JVMs that run tasks."""
-        return [pid for pid in self._members(slot) if b"CoarseGrainedExecutorBackend" in _command(pid)]
+        """The JVMs that run tasks; in real time the workers."""
+        return [pid for pid in self._members(slot) if any(name in _command(pid) for name in _EXECUTORS)]
 
     def processes(self, what: str) -> list[int]:
         """Those that are there now: `executor`, `python` (workers and the daemons that fork them) or `migration`."""
         if what == "executor":
             return sorted(self.executor_processes())
         if what == "python":
-            return sorted(pid for pid in self._members(None) if b"streamtopology.jobs.spark.worker_daemon" in _command(pid))
+            return sorted(pid for pid in self._members(None) if any(name in _command(pid) for name in _PYTHON))
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
         pids = [int(pid) for child in children for pid in _text(child).split()]
@@ -151,6 +153,11 @@ class Victim:
     def _command(self) -> list[str]:
         """The module that runs the topology, and its arguments."""
         return ["streamtopology.jobs.cli.main", "run", str(self._manifest), "--work-dir", str(self._folder)]
+
+    def _await_sweep(self) -> None:
+        """Wait until the supervisor has removed the folder of a cluster that the next life cannot take over."""
+        while any(not is_kept(name) for name in self._clusters()):
+            time.sleep(0.1)
 
     def _members(self, slot: str | None) -> list[int]:
         return [pid for name in self._clusters() for pid in members(name, slot)]

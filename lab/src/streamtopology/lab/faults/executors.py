@@ -17,7 +17,7 @@ from streamtopology.jobs.plan.results import Results
 from streamtopology.jobs.worker import stage_tasks
 from streamtopology.jobs.worker.attempt_context import AttemptContext
 from streamtopology.jobs.worker.cache import WorkerCache
-from streamtopology.jobs.worker.compactor import Background
+from streamtopology.jobs.worker.compactor import Background, Compactor
 from streamtopology.lab.faults.scheduler import Process, Scheduler, Task
 
 # After so long without an answer the driver takes an executor for lost.
@@ -34,6 +34,12 @@ class Worker(WorkerCache):
         super().__init__(background)
         self._open = open_checkpoint
         self._opened: Checkpoint | None = None
+
+    def serve(self, run: str, open_checkpoint: Callable[[], Checkpoint], background: Background) -> None:
+        """Go on, for a driver that takes it over, in a process that is the executor's from now on."""
+        self.inherit(run)
+        self._open, self._opened = open_checkpoint, None
+        self.compactor = Compactor(background)
 
     def checkpoint(self, uri: str) -> Checkpoint:
         if self._opened is None:
@@ -71,22 +77,38 @@ class Cluster:
     """The executors of one driver's life.
 
     `new_process` makes the process of an executor of a slot, `open_checkpoint` opens the checkpoint there.
-    `arrival_seconds`: from the loss of an executor to its successor.
+    `arrival_seconds`: from the loss of an executor to its successor. `left`: by slot the memory that the driver before has
+    left, for `run`.
     """
 
     scheduler: Scheduler
     new_process: Callable[[str], Process]
     open_checkpoint: Callable[[Process], Checkpoint]
     arrival_seconds: Callable[[], float]
+    run: str = ""
+    left: dict[str, Worker] = field(default_factory=dict[str, Worker])
     executors: dict[str, SimulatedExecutor] = field(default_factory=dict[str, SimulatedExecutor])
     _ids: itertools.count[int] = field(default_factory=itertools.count)
 
     def start(self, slot: str, seconds: float = 0.0) -> None:
         """Start an executor for `slot`, admitted after `seconds`."""
         process = self.new_process(slot)
-        worker = Worker(lambda: self.open_checkpoint(process), lambda work: self.scheduler.spawn(process, work, "compaction"))
+        worker = self._worker(slot, process)
         admitted_at = self.scheduler.now + seconds
         self.executors[slot] = SimulatedExecutor(f"{slot}.{next(self._ids)}", slot, process, worker, admitted_at)
+
+    def _worker(self, slot: str, process: Process) -> Worker:
+        def opened() -> Checkpoint:
+            return self.open_checkpoint(process)
+
+        def background(work: Callable[[], None]) -> Task:
+            return self.scheduler.spawn(process, work, "compaction")
+
+        left = self.left.pop(slot, None)
+        if left is None:
+            return Worker(opened, background)
+        left.serve(self.run, opened, background)
+        return left
 
     def release(self, slot: str) -> None:
         self.executors.pop(slot).process.alive = False

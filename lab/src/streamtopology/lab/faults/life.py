@@ -41,7 +41,7 @@ from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Un
 from streamtopology.jobs.runtime.topology_run import TopologyRun, new_history
 from streamtopology.lab.faults.broker import Broker
 from streamtopology.lab.faults.epochs import random_epoch, random_paces
-from streamtopology.lab.faults.executors import Cluster, SimulatedRunner
+from streamtopology.lab.faults.executors import Cluster, SimulatedRunner, Worker
 from streamtopology.lab.faults.network import Network
 from streamtopology.lab.faults.operator import NAME
 from streamtopology.lab.faults.resident_workers import SimulatedWorkers
@@ -51,6 +51,9 @@ from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.routing.table.pouring import Pace
 from streamtopology.topology import Level, Sink, Topology, difference, parse
+
+# The share of workers of real time that a driver finds when it takes over.
+_OUTLIVES = 0.8
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,29 @@ class Ports:
 class Life:
     """A driver in `process`, with its executors and pre-copy processes. `manifest` is what it is started with.
 
-    `routing`: the content of the ConfigMap that it finds, where it runs in pods; then it follows that map.
+    `routing`: the content of the ConfigMap that it finds, where it runs in pods; then it follows that map. `left`: by slot the
+    memory of workers that have outlived the driver before.
     """
 
     def __init__(
-        self, ports: Ports, process: Process, manifest: Mapping[str, Any], seed: int, routing: ConfigMapContent | None
+        self,
+        ports: Ports,
+        process: Process,
+        manifest: Mapping[str, Any],
+        seed: int,
+        routing: ConfigMapContent | None,
+        left: Mapping[str, Worker],
     ) -> None:
         self._ports = ports
         self.process = process
-        self._manifest = manifest
+        self.manifest = manifest
         self._routing = routing
         self.mailbox: list[ConfigMapContent] = []
         self.thread_ended_by: Exception | None = None
         self._seed = seed
         self._random = Random(seed)
         self.cluster = Cluster(ports.scheduler, self._new_executor, ports.open_checkpoint, self._arrival_seconds)
+        self.cluster.left.update(left)
         self.processes: list[Process] = []
         """Those that its end leaves behind."""
         self.query: TopologyQuery | None = None
@@ -101,7 +112,7 @@ class Life:
         ports = self._ports
         checkpoint = ports.open_checkpoint(self.process)
         first = None if self._routing is None else RoutingMap.read(NAME, self._routing.data, self._routing.binary_data)
-        topology = parse(dict(self._manifest)) if first is None else first.topology
+        topology = parse(dict(self.manifest)) if first is None else first.topology
         self.checkpoint = checkpoint
         planned_on = max(checkpoint.commits(), default=None)
         plan = first_plan(topology, source_schemas(topology, {}), ports.folder, checkpoint, _nothing)
@@ -118,6 +129,8 @@ class Life:
             False,
             precopy,
         )
+        run = f"{checkpoint.run}/{uuid.uuid4().hex[:8]}"
+        self.cluster.run = run
         for slot in slot_names(topology):
             self.cluster.start(slot)
         writer = Writer(topology.name, checkpoint.run)
@@ -133,7 +146,7 @@ class Life:
             compaction=compaction,
             switching=GradualSwitching(checkpoint, _nothing),
             watermarks=Watermarks(topology.sources),
-            run=f"{checkpoint.run}/{uuid.uuid4().hex[:8]}",
+            run=run,
             notify=_nothing,
             settled=self._release,
             pause=time.sleep,
@@ -151,6 +164,15 @@ class Life:
             undo.callback(precopy.close)
             undo.callback(self._end_workers)
             self.query.run(Until(), lambda: _resume(driver, planned_on), time.monotonic)
+
+    def left_behind(self, random: Random) -> dict[str, Worker]:
+        """The memory of workers that outlive it for another driver, by slot; what their processes were at breaks off."""
+        left: dict[str, Worker] = {}
+        for slot, executor in self.cluster.executors.items():
+            if executor.process.alive and random.random() < _OUTLIVES:
+                executor.process.alive = False
+                left[slot] = executor.worker
+        return left
 
     # --- what others do to it, from threads of its process ---
 

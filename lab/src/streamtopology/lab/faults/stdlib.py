@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import numba  # noqa: F401 - it makes its locks as it is loaded, which is else in the middle of a simulation
+
 from streamtopology.lab.faults.scheduler import Died, Scheduler, Task
 
 _EPOCH = 1_750_000_000.0

@@ -13,6 +13,8 @@ TOPOLOGY = "flow"
 LATE = "late"
 DELAY = 20
 _NEVER_IDLE = "1000h"
+# Of counts; of several aggregates no key is in memory.
+_ON_DISK = {"backend": "disk", "memory": 8192 + 4 * 25}
 _TOTALS = {"n": "count()", "total": "sum(v)"}
 
 
@@ -93,6 +95,11 @@ class Shape:
         return 64 if self.every == 2 else 1 << 20
 
     @property
+    def on_disk(self) -> bool:
+        """True if the state of those operators that can have it there is on disk, but for four keys of each instance."""
+        return self.portion == 200
+
+    @property
     def publishes_to_bucket(self) -> bool:
         """True if its sinks of files are in the bucket, too."""
         return self.bucket and self.files_per_batch == 1
@@ -105,6 +112,8 @@ class Shape:
     def manifest(self, source: str, sinks: str, checkpoint: str, replicas: int | None = None) -> dict[str, Any]:
         """The manifest, with `replicas` executors if they are not the first number. `source`: the folder of all sources."""
         operators = [spec for name in self.operators for spec in self._specs(name)]
+        if self.on_disk:
+            operators = [spec | {"state": _ON_DISK} if spec["run"] in ("count", "aggregate") else spec for spec in operators]
         published = [
             {"name": name, "input": node_of(name), "format": how, "options": _options(name, how, sinks)}
             for name, how in zip(self.operators, self.formats, strict=True)

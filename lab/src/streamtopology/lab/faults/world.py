@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -28,6 +28,7 @@ from streamtopology.lab.faults import bucket
 from streamtopology.lab.faults.broker import Broker
 from streamtopology.lab.faults.bucket import Bucket
 from streamtopology.lab.faults.disk import FaultyDisk
+from streamtopology.lab.faults.executors import Worker
 from streamtopology.lab.faults.life import Life, Ports
 from streamtopology.lab.faults.old_volume import OldVolume
 from streamtopology.lab.faults.outcome import NO_END, STRUCK, Outcome, Place, kind_of_file
@@ -184,13 +185,23 @@ class World:
         )
         self.producer.disturb()
         process = Process(f"driver {number + 1}", "driver")
-        life = Life(ports, process, self._people.manifest(), story.seed + number, self._people.routing())
+        manifest = self._people.manifest()
+        life = Life(ports, process, manifest, story.seed + number, self._people.routing(), self._left_behind(manifest))
         if not all(map(_has_ended, self._lives)):
             self._met_another.add(life)
         self._lives.append(life)
         life.task = self.scheduler.spawn(life.process, life.run, "main")
         self.scheduler.spawn(life.process, lambda: self._drain(life), "closer")
         return life
+
+    def _left_behind(self, manifest: Mapping[str, Any]) -> Mapping[str, Worker]:
+        """By slot the memory of workers that outlive the newest driver. One that still runs loses them to its successor.
+
+        They are of use to the same manifest alone.
+        """
+        if not self.story.real_time or not self._lives or self._lives[-1].manifest != manifest:
+            return {}
+        return self._lives[-1].left_behind(Random(f"left {self.story.seed} {len(self._lives)}"))
 
     def _new_people(self) -> People:
         def deliver(content: ConfigMapContent) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.groupings.chooser import Chooser, Floats, Hashes, Instances, checked_hashes
 from streamtopology.routing.table.hashing import mix64
+from streamtopology.routing.table.kernel import njit
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

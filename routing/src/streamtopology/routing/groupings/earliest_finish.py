@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances, checked_hashes
 from streamtopology.routing.groupings.learning import Knowledge, Learning, LearningChooser, Observer, Report, reading
 from streamtopology.routing.groupings.posg.greedy import nanoseconds_in, priced_cells
 from streamtopology.routing.load.sketches.count_min import dimensions
 from streamtopology.routing.load.sketches.key_costs import KeyCosts
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.perfect_hash import EntryIndex, entry_index, lookup_entries
 
 # Tuples, about, over which an instance's speed is measured: its last ones.

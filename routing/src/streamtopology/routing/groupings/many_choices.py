@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.groupings.chooser import Floats, Hashes, Instances, checked_hashes
 from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
 from streamtopology.routing.load.sketches.frequent import FrequentKeys, count_key
 from streamtopology.routing.table.hashing import mix64
+from streamtopology.routing.table.kernel import njit
 
 # Theta as a share of an instance's part: the head is what two choices may not balance (section III).
 HEAD = 0.2

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.groupings.chooser import Hashes, Instances, checked_hashes
 from streamtopology.routing.groupings.ticks import TickChooser, earlier_of_two
 from streamtopology.routing.table.hashing import mix64
+from streamtopology.routing.table.kernel import njit
 
 
 class PartialKeyChooser(TickChooser):

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.groupings.chooser import Chooser, Floats, Instances
+from streamtopology.routing.table.kernel import njit
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

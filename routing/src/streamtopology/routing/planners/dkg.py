@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.planners.balance import finish_seconds
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners, assign
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import Plan, PlanError, PlanInput
 from streamtopology.routing.planners.problem import ROUNDING, PlanningProblem
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.table import RoutingTable
 
 # Share of the tolerance that may be given away so that state stays where it is.

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.planners.joint import JointPlanInput
 from streamtopology.routing.planners.key_graph import KeyGraph
@@ -20,6 +19,7 @@ from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
 from streamtopology.routing.planners.plan import PlanInput
 from streamtopology.routing.planners.problem import PlanningProblem
 from streamtopology.routing.planners.split import ItemPlacement
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.table import bucket_of
 
 Floats = npt.NDArray[np.float64]

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pymetis
-from numba import njit
 
 from streamtopology.routing.load.load_report import KeyPairs
 from streamtopology.routing.planners.joint import Edge
 from streamtopology.routing.table.hashing import kernel_input
+from streamtopology.routing.table.kernel import njit
 
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]

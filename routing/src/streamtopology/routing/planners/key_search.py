@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.planners.key_graph import Adjacency
+from streamtopology.routing.table.kernel import njit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

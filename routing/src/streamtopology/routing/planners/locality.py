@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamtopology.routing.planners.balance import balanced_loads
 from streamtopology.routing.planners.joint import JointPlan, JointPlanInput
@@ -21,6 +20,7 @@ from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.pair_keys import with_keys_of_pairs
 from streamtopology.routing.planners.plan import Plan
 from streamtopology.routing.planners.problem import PlanningProblem
+from streamtopology.routing.table.kernel import njit
 
 # Largest load of a server over its share: METIS's default, and the paper's (section 4.3).
 ALPHA = 1.03

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from streamtopology.routing.table.kernel import njit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds, imbalance
 from streamtopology.routing.planners.llfd import CANDIDATE, Floats, Ints, Owners
 from streamtopology.routing.planners.plan import Plan, PlanInput
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.table import RoutingTable, bucket_of
 
 # Relative slack on limits, so that sums in another order do not make a full instance an overloaded one.

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.planners.balance import balanced_seconds, finish_seconds
 from streamtopology.routing.planners.llfd import CANDIDATE
 from streamtopology.routing.planners.order import descending
 from streamtopology.routing.planners.plan import PlanInput, Splitting
 from streamtopology.routing.planners.problem import PlanningProblem
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.pouring import MOST_SCOUTED, SAMPLE, SEEN
 from streamtopology.routing.table.splits import Splits
 from streamtopology.routing.table.table import RoutingTable

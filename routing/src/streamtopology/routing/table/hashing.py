@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from streamtopology.routing.table.kernel import njit
 
 # The hash of NULL: a key like any other, the same for every type of key column.
 NULL_HASH = np.uint64(0xA0761D6478BD642F)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from streamtopology.routing.table.kernel import njit
 
 Hashes = npt.NDArray[np.uint64]
 Instances = npt.NDArray[np.int32]

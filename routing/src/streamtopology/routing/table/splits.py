@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.table.hashing import frozen_copy
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.perfect_hash import EntryIndex, Hashes, Instances, entry_index, lookup_entries
 
 Ints = npt.NDArray[np.int64]

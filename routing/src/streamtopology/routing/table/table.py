@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.contract.errors import UnreadableData
 from streamtopology.contract.format_number import FORMAT, ONE_VERSION, check_format
 from streamtopology.routing.table.hashing import frozen_copy, hash_int64, kernel_input
+from streamtopology.routing.table.kernel import njit
 from streamtopology.routing.table.perfect_hash import (
     EntryIndex,
     Hashes,

@@ -31,10 +31,12 @@ _IS_QUANTITY = f"isQuantity({_TEXT}) && {_TEXT}.matches('[0-9]')"
 _EXECUTORS = "object.spec.executors"
 _DRIVER = "('driver' in object.spec ? [object.spec.driver] : [])"
 _MIGRATION = "('migration' in object.spec ? [object.spec.migration] : [])"
+_STATES = "object.spec.operators.filter(o, 'state' in o).map(o, o.state)"
 _JOB = f"{_MIGRATION}.filter(m, 'resources' in m).map(m, m.resources)"
 
-_OF_EXECUTOR, _OF_DRIVER, _OF_MIGRATION, _OF_JOB = (
+_OF_EXECUTOR, _OF_DRIVER, _OF_MIGRATION, _OF_JOB, _OF_STATE = (
     "'spec.executors, ' + x.name + ': '", "'spec.driver.'", "'spec.migration.'", "'spec.migration.resources.'",
+    "'spec.operators[].state.'",
 )  # fmt: skip
 
 
@@ -46,6 +48,7 @@ def variables() -> dict[str, str]:
         _amounts(_MIGRATION, _OF_MIGRATION, "threshold"),
         _amounts(_MIGRATION, _OF_MIGRATION, "portion"),
         _amounts(_JOB, _OF_JOB, "memory"),
+        _amounts(_STATES, _OF_STATE, "memory"),
     )
     owners = ((_EXECUTORS, _OF_EXECUTOR), (_DRIVER, _OF_DRIVER), (_JOB, _OF_JOB))
     return {

@@ -57,6 +57,8 @@ from streamtopology.topology.values import (
     RebalanceMode,
     Restore,
     RestoreMode,
+    StateBackend,
+    StateRoom,
     Trigger,
     Watermark,
 )
@@ -267,6 +269,17 @@ def _operator() -> Schema:
             ),
             "late": text(
                 "Of the sinks that read the operator, the one that takes its late rows in place of results.", LONGEST_NAME
+            ),
+            "state": mapping(
+                "Where the state of its instances is.",
+                {
+                    "backend": choice(
+                        "In memory; or on disk, with what was used last in memory.", get_args(StateBackend), StateRoom.backend
+                    ),
+                    "memory": quantity(
+                        "With backend disk: memory for the keys of each instance.", format_memory(StateRoom.memory_bytes)
+                    ),
+                },
             ),
         },
         required=("name", "inputs", "run"),

@@ -8,6 +8,7 @@ state/<node>/<instance>/<batch>-<attempt>.delta     what a batch changed
 state/<node>/<instance>/<batch>-<attempt>.snapshot  the state after that delta
 outputs/<node>/<batch>-<attempt>-<instance>.arrow   rows for the sinks
 tables/<operator>/<batch>-<digest>.arrow        a table to look up in, as of a version
+drivers/<generation>.json                       drivers that have had workers of their own, the newest one
 migrations/<epoch>/...                          epochs whose state is pre-copied, see `precopies`
 publications/<sink>/<batch>.<note>              batches that a sink could not take, see `publications`
 copies/..., origin.json                         versions that are being copied; whose copy this is, see `copying`
@@ -56,6 +57,8 @@ from streamtopology.jobs.state import (
 
 # Newest commits that stay readable, with all that they name.
 KEPT_COMMITS = 3
+
+DRIVERS = "drivers"
 
 # Files of a batch that are fetched from a bucket at a time.
 _AT_ONCE = 16
@@ -208,6 +211,20 @@ class Checkpoint:
         """Delete a file that was kept for people; it may be gone already."""
         self._store.delete(path)
 
+    def next_driver(self, served: int = 0) -> int:
+        """Return the generation of a new driver: higher than any before, and no other driver's while it is the highest.
+
+        served: what its workers have seen, which may be more if the checkpoint is an older copy of itself. Files of earlier
+        drivers go. One that has stood still may take the number of one that has gone; a higher one is there then.
+        """
+        while True:
+            there = sorted(retention.number_of(path) for path in self._numbered(DRIVERS))
+            generation = max([served, *there]) + 1
+            if self._store.create(f"{DRIVERS}/{generation}.json", b"{}\n"):
+                for earlier in there:
+                    self._store.delete(f"{DRIVERS}/{earlier}.json")
+                return generation
+
     # --- epochs ---
 
     def epochs(self) -> list[int]:
@@ -338,9 +355,12 @@ class Checkpoint:
         """The rows of a table that a record names."""
         return pa.ipc.open_file(self._store.read(path)).read_all()
 
-    def load_state(self, reference: StateRef, schema: StateSchema) -> State:
-        """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit."""
-        state = new_state(schema)
+    def load_state(self, reference: StateRef, schema: StateSchema, memory_bytes: int | None = None) -> State:
+        """Load a new state from its files. Raises StateFileError naming a file that is damaged or does not fit.
+
+        memory_bytes: as of `new_state`.
+        """
+        state = new_state(schema, memory_bytes)
         if reference.snapshot is not None:
             with self._fitting(reference.snapshot):
                 for number, part in enumerate(self.read_fitted(reference.snapshot, schema)):

@@ -12,7 +12,7 @@ _MOST_NAMED = 3
 _OURS = re.compile(
     r"""
       (header|origin)\.json
-    | (epochs|commits)/[0-9]+\.json
+    | (epochs|commits|drivers)/[0-9]+\.json
     | batches/[0-9]+-[0-9]+\.json
     | state/[^/]+/[0-9]+/[0-9]+-([0-9]+|e[0-9]+-[0-9]+(-[0-9]+)?)\.(delta|snapshot)
     | outputs/[^/]+/[0-9]+-[0-9]+-[0-9]+\.arrow
@@ -35,7 +35,7 @@ _DRAFTS = (
 
 _FOLDERS = re.compile(
     r"""
-      epochs | commits | batches | copies | dead-letters
+      epochs | commits | drivers | batches | copies | dead-letters
     | (state|migrations)(/[^/]+(/[^/]+)?)?
     | (outputs|publications|files|tables)(/[^/]+)?
     | spark(/(offsets|commits|sources(/[0-9]+(/.+)?)?))?

@@ -32,6 +32,7 @@ from streamtopology.jobs.connectors.sources.assignment import deal
 from streamtopology.jobs.connectors.sources.descriptors import Descriptor
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, AttemptRunner, Executor, LargeEnvelope
 from streamtopology.jobs.driver.batch_trace import batch_span
+from streamtopology.jobs.driver.calibration import Calibration
 from streamtopology.jobs.driver.commit import closed_until, skipped_texts, stage_bad_rows, staged_outputs, state_after
 from streamtopology.jobs.driver.compaction import Compaction
 from streamtopology.jobs.driver.early_word import EarlyWord
@@ -66,7 +67,7 @@ RETRY_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 class BatchLoop:
     """Runs one batch after the other.
 
-    `run`: id of this start of the topology, part of the keys of worker caches. `iterations_per_second`: calibration of
+    `run`: id of this start of the topology, part of the keys of worker caches. `calibration`: of
     `costPerTuple`. `notify` gets a sentence for each retry. `begins` gets the number of each batch, and about how many
     rows it reads, None if that is unknown; `loses` gets its lost attempts. `settled` gets the placement of each committed
     batch: executors of other slots are no longer needed. `pause` sleeps for the given seconds, `clock` gives epoch seconds.
@@ -81,7 +82,7 @@ class BatchLoop:
     switching: GradualSwitching
     watermarks: Watermarks
     run: str
-    iterations_per_second: float = 0.0
+    calibration: Calibration = field(default_factory=Calibration)
     notify: Callable[[str], None] = print
     begins: Callable[[int, int | None], None] = lambda number, rows: None
     loses: Callable[[LostAttempts], None] = lambda lost: None
@@ -169,7 +170,7 @@ class BatchLoop:
         """
         plan = self.router.ready()
         depth = plan.compile().depth
-        alone = attempt_alone(plan, self.run, self.checkpoint.uri, self.iterations_per_second)
+        alone = attempt_alone(plan, self.run, self.checkpoint.uri, self.calibration.of(plan.topology))
         for _ in range(rounds):
             self.runner.run(alone, depth, [executor])
 
@@ -461,7 +462,7 @@ class BatchLoop:
             descriptors=deal(descriptors, plan.epoch.source_shares, slots, placement.present),
             most_bytes=TOLERANCE * self.progress.sizes.most_of_task(plan),
             chooser_loads=dict(self.progress.knowledge.loads),
-            iterations_per_second=self.iterations_per_second,
+            iterations_per_second=self.calibration.of(plan.topology),
             dead_letter=plan.topology.on_bad_tuple == "deadLetter",
             precopied_at=self.switching.copied_at(last, plan),
             knowledge=self.progress.knowledge.learned.to_wire(plan.epoch),

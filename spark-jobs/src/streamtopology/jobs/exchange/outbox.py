@@ -81,14 +81,14 @@ class Outbox:
         return [blob for envelope in self._envelopes for blob in envelope.seal(self._attempt.blobs)]
 
     def _send_along(self, edge: Edge, batch: pa.RecordBatch, counts: DownstreamCounts | None) -> None:
-        node = self._dag.node(edge.consumer)
-        batch = edge.fitted(batch)
+        node, sent = self._dag.node(edge.consumer), batch
+        batch = edge.fitted(sent)
         hashes = KeyColumns.from_arrow(batch, edge.key).hashes if edge.key else None
         active = self._epoch.routes[node.name].instances
         order, bounds = partition(self._targets(node, hashes, batch.num_rows), active[-1] + 1)
         if counts is not None:
             stayed = sum(int(bounds[i + 1] - bounds[i]) for i in self._local_instances(node))
-            counts.add(edge, batch, hashes, stayed)
+            counts.add(edge, sent, hashes, stayed)
         # A dry attempt sends empty pieces, so that every instance sees the real schema and compiles its kernels.
         receivers = active if self._attempt.dry else np.flatnonzero(np.diff(bounds)).tolist()
         for instance in receivers:

@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamtopology.jobs.local.ownership import is_kept
+
 CLUSTER_MARK = "STREAMTOPOLOGY_CLUSTER"
 SLOT_MARK = "STREAMTOPOLOGY_SLOT"
 SWEEP_SECONDS = 20.0
@@ -105,11 +107,11 @@ class ClusterResources:
 
 
 def sweep_dead_clusters(work_dir: Path, cgroup_parents: Iterable[Path]) -> list[str]:
-    """Remove the remains of dead owners' clusters: folders, cgroups, processes. Returns the clusters' names."""
+    """Remove the remains of dead owners' clusters that nobody keeps: folders, cgroups, processes. Returns their names."""
     parents = tuple(cgroup_parents)
     names = {path.name for folder in (work_dir, *parents) if folder.is_dir() for path in folder.iterdir()}
     names.update(mark.partition(b"=")[2].decode() for _, marks in _marked_processes() for mark in marks)
-    dead = sorted(name for name in names if owner_is_dead(name))
+    dead = sorted(name for name in names if owner_is_dead(name) and not is_kept(name))
     for name in dead:
         cgroups = tuple(parent / name for parent in parents if (parent / name).is_dir())
         ClusterResources(name, work_dir / name, cgroups).sweep()

@@ -11,12 +11,13 @@ from pathlib import Path
 from streamtopology.jobs.local.local_cluster import LocalCluster
 from streamtopology.jobs.local.spark_session import LOCAL_DRIVER, NO_JARS, create_local_session, start_local_jvm
 from streamtopology.jobs.local.start_steps import StartSteps
-from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper, warm_up
+from streamtopology.jobs.spark.cluster import ExecutorSlot, SessionKeeper
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
-from streamtopology.jobs.spark.scheduler import SparkScheduler
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.spark.session import stop_session
+from streamtopology.jobs.spark.spark_scheduler import SparkScheduler
 from streamtopology.jobs.spark.user_settings import jars_of
+from streamtopology.jobs.spark.warm_up import warm_up
 
 
 class EmbeddedCluster(SessionKeeper):

@@ -19,12 +19,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from streamtopology.contract import environment as variables
 from streamtopology.contract.errors import Unavailable
@@ -41,17 +41,21 @@ from streamtopology.jobs.local.cleanup import (
 )
 from streamtopology.jobs.local.cpu_limits import CpuLimiter, best_limiter
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
+from streamtopology.jobs.local.kept_cluster import AdoptedProcess, KeptCluster, KeptProcess, Purpose, claim_kept
 from streamtopology.jobs.local.loopback import Subnet
 from streamtopology.jobs.local.spelling import spelling
 from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot
 from streamtopology.jobs.spark.java import Java, find_java
-from streamtopology.jobs.spark.launcher import Launcher, Pauses, answers
+from streamtopology.jobs.spark.launcher import Launcher, Pauses, Process, answers
 from streamtopology.jobs.spark.processes import CLASS_PATH, SPARK_ENVIRONMENT, DriverAddress, backend_command
+from streamtopology.jobs.spark.worker_variables import OF_EXECUTORS
 
 SMALLEST_HEAP_BYTES = 512 * MEBIBYTE  # Spark refuses executors below 450 MiB
 LARGEST_HEAP_BYTES = 4096 * MEBIBYTE
 HEAP_SHARE = 0.4  # the operators' state lives in the Python worker, not in the JVM
 SUPERVISOR_SECONDS = 30.0
+# So long do processes that can be taken over wait for a driver.
+OUTLIVE_SECONDS = 30.0
 
 # Spark's own cluster inside the driver's JVM, with no workers: the executors are ours to start. It would refuse executors with
 # more memory than its workers have, 1 TB here.
@@ -62,12 +66,56 @@ PAUSES = Pauses(first=0.05, short_life=5.0)
 _BACKEND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _JOIN_GROUPS_THEN_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
 _NOT_INHERITED = ("SPARK_", "PYSPARK_", "PYTHONDONTWRITEBYTECODE")
-_OF_EXECUTORS = "spark.executorEnv."
 _serials = itertools.count(1)
 
 
 class ClusterError(Unavailable):
     """The embedded cluster cannot start or be removed, or one of its executors cannot start."""
+
+
+class Program(Protocol):
+    """What runs in each slot."""
+
+    def is_awaited(self) -> bool:
+        """True if it can be started now."""
+        ...
+
+    def started_by(self, slot: ExecutorSlot, host: str, number: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """The command and variables of its environment, in a slot at `host`; no other start has the same `number`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunningProgram:
+    """One life of the program in a slot."""
+
+    number: int
+    slot: str
+    host: str
+    process: Process
+
+
+@dataclass(frozen=True)
+class _SparkExecutors:
+    """Implements `Program`: executors of the driver at an address, which may not listen any more."""
+
+    java: Java
+    driver: DriverAddress
+    settings: Mapping[str, str]
+    heap_bytes: int
+    directory: Path
+    secret: str
+
+    def is_awaited(self) -> bool:
+        host, _, port = self.driver.address.rpartition(":")
+        return answers(host, int(port))
+
+    def started_by(self, slot: ExecutorSlot, host: str, number: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        options = [*shlex.split(self.settings["spark.executor.extraJavaOptions"]), f"-Xmx{self.heap_bytes // MEBIBYTE}m"]
+        class_path = ":".join(filter(None, [self.settings.get("spark.executor.extraClassPath"), CLASS_PATH]))
+        options.append("-Dspark.authenticate=true")
+        command = backend_command(self.java, _BACKEND, options, self.driver, str(number), host, class_path)
+        return command, executor_environment(slot, host, self.directory, self.secret, self.settings)
 
 
 @contextmanager
@@ -85,13 +133,20 @@ class LocalCluster:
     `work_dir` is created when missing; the cluster keeps everything in one folder of its own below it. `progress` gets
     a sentence for every step. Starting raises `JavaMissing` or `ClusterError`; more executors than this machine can hold are
     `NoRoom`.
+
+    purpose: if given, the processes outlive this one by `OUTLIVE_SECONDS`, and a cluster for the same purpose takes them over.
     """
 
     _limiter: CpuLimiter
-    _java: Java
     _free_hosts: Iterator[str]
 
-    def __init__(self, executors: Sequence[ExecutorSlot], work_dir: Path, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        executors: Sequence[ExecutorSlot],
+        work_dir: Path,
+        progress: Callable[[str], None],
+        purpose: Purpose | None = None,
+    ) -> None:
         if not executors:
             raise ValueError("a local cluster has at least one executor")
         refuse_too_many(len(executors), machine_bytes())
@@ -107,7 +162,14 @@ class LocalCluster:
         self._launchers: dict[str, tuple[Launcher, threading.Thread]] = {}
         self._hosts: dict[str, str] = {}
         self._ids = itertools.count()
-        self._served: tuple[DriverAddress, Mapping[str, str]] | None = None
+        self._program: Program | None = None
+        self._lock = threading.Lock()
+        self._running: dict[str, RunningProgram] = {}
+        self._purpose = purpose
+        self._left: dict[str, RunningProgram] = {}
+        self._has_taken_over = False
+        self.keeper = 0
+        """The process that ends all others in the end, however this one ends."""
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -150,31 +212,73 @@ class LocalCluster:
 
     def start(self) -> Self:
         """Take what the executors need on this machine. They start once there is a driver to `serve`."""
-        java = find_java()
-        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        work_dir = self.directory.parent
+        work_dir.mkdir(parents=True, exist_ok=True)
         with _remains_reported():
-            swept = sweep_dead_clusters(self.directory.parent, cgroup_parents())
+            kept = None if self._purpose is None else claim_kept(work_dir, self._purpose)
+            swept = sweep_dead_clusters(work_dir, cgroup_parents())
         for name in swept:
             self._progress(f"removed the remains of a dead process: {name}")
         with ExitStack() as undo:
-            subnet = undo.enter_context(Subnet.take())
-            self._limiter = best_limiter(self.name, self._progress)
-            resources = ClusterResources(self.name, self.directory, self._limiter.roots)
-            self._start_supervisor(resources, undo)
-            undo.callback(self._end, resources)
-            undo.callback(self._limiter.close)
-            self.directory.mkdir(mode=0o700, exist_ok=True)  # the driver's JVM may have begun there
-            self.scratch.mkdir()
-            self._java, self._free_hosts = java, iter(subnet.hosts)
+            if kept is None:
+                self._begin(undo)
+            else:
+                self._take_over(kept, undo)
             self._undo = undo.pop_all()
         return self
 
+    def _begin(self, undo: ExitStack) -> None:
+        subnet = undo.enter_context(Subnet.take())
+        self._limiter = best_limiter(self.name, self._progress)
+        resources = ClusterResources(self.name, self.directory, self._limiter.roots)
+        self._start_supervisor(resources, subnet, undo)
+        undo.callback(self._end, resources)
+        undo.callback(self._limiter.close)
+        self.directory.mkdir(mode=0o700, exist_ok=True)  # the driver's JVM may have begun there
+        self.scratch.mkdir()
+        self._free_hosts = iter(subnet.hosts)
+
+    def _take_over(self, kept: KeptCluster, undo: ExitStack) -> None:
+        """Have the processes that a dead driver has left, where a slot still has one."""
+        self.name, self.secret, self.keeper = kept.name, kept.secret, kept.keeper
+        self.directory = self.directory.with_name(kept.name)
+        self._limiter = best_limiter(self.name, self._progress)
+        undo.callback(self._end, ClusterResources(self.name, self.directory, self._limiter.roots))
+        undo.callback(self._limiter.close)
+        for slot, one in kept.processes.items():
+            with suppress(ProcessLookupError):
+                if one.pid in members(self.name, slot):
+                    self._left[slot] = RunningProgram(one.number, slot, one.host, AdoptedProcess(one.pid))
+        self._running = dict(self._left)  # so that they stay noted, if this driver dies soon
+        self._hosts = {slot: one.host for slot, one in kept.processes.items()}
+        self._free_hosts = iter(Subnet.hosts_beside(*self._hosts.values()))
+        self._ids = itertools.count(1 + max(one.number for one in kept.processes.values()))
+        self._has_taken_over = not self._slots.keys().isdisjoint(self._left)
+        self._progress(f"taking over {len(self._left)} of {len(self._slots)} executors that the driver before has left")
+
+    @property
+    def is_taken_over(self) -> bool:
+        """True if the process of any slot was a dead driver's when this cluster started."""
+        return self._has_taken_over
+
     def serve(self, driver: DriverAddress, settings: Mapping[str, str]) -> None:
         """Start the executors of `driver`, of which Spark has the `settings`; those of an earlier driver have ended with it."""
-        self._served = driver, settings
+        self.run(_SparkExecutors(find_java(), driver, settings, self.heap_bytes, self.directory, self.secret))
+
+    def run(self, program: Program) -> None:
+        """Have `program` run in each slot, also in those that are added later."""
+        self._program = program
+        for name in self._left.keys() - self._slots.keys():
+            with _remains_reported():
+                kill_members(self.name, name)
+            del self._running[name]
         for slot in self.slots:
             if slot.name not in self._launchers:
                 self._launch(slot)
+
+    def running(self) -> list[RunningProgram]:
+        """The programs that run now."""
+        return [running for running in tuple(self._running.values()) if running.process.poll() is None]
 
     def stop(self) -> None:
         """End every process of the cluster and remove its cgroups and folder. May be called again."""
@@ -208,6 +312,9 @@ class LocalCluster:
             thread.join(0.1)
         with _remains_reported():
             kill_members(self.name, name)  # the executor's Python processes may outlive it by a moment
+        with self._lock:
+            self._running.pop(name, None)
+            self._keep()
 
     def check(self) -> None:
         """Raise `ClusterError` with the end of its log when an executor ends again and again as it starts."""
@@ -250,33 +357,48 @@ class LocalCluster:
         groups = self._limiter.add(slot.name)
         self._progress(f"starting executor {slot.name} (CPU limits: {self._limiter.kind})")
         start = partial(self._start, slot, host, groups)
-        launcher = Launcher(start, self._driver_answers, "this machine", lambda _: None, PAUSES)
+        launcher = Launcher(start, self._is_awaited, "this machine", lambda _: None, PAUSES)
         thread = threading.Thread(target=launcher.run, name=f"executor-{slot.name}", daemon=True)
         self._launchers[slot.name] = launcher, thread
         thread.start()
 
-    def _driver_answers(self) -> bool:
-        if self._served is None:
-            return False
-        host, _, port = self._served[0].address.rpartition(":")
-        return answers(host, int(port))
+    def _is_awaited(self) -> bool:
+        return self._program is not None and self._program.is_awaited()
 
-    def _start(self, slot: ExecutorSlot, host: str, groups: Sequence[Path]) -> subprocess.Popen[bytes]:
-        """Start the slot's next executor; Spark wants a number for each that there has not been."""
-        assert self._served is not None, "the driver has answered"
-        driver, settings = self._served
-        options = [*shlex.split(settings["spark.executor.extraJavaOptions"]), f"-Xmx{self.heap_bytes // MEBIBYTE}m"]
-        class_path = ":".join(filter(None, [settings.get("spark.executor.extraClassPath"), CLASS_PATH]))
-        options.append("-Dspark.authenticate=true")
-        command = backend_command(self._java, _BACKEND, options, driver, str(next(self._ids)), host, class_path)
-        return self._spawn(slot.name, command, _executor_environment(slot, host, self.directory, self.secret, settings), groups)
+    def _start(self, slot: ExecutorSlot, host: str, groups: Sequence[Path]) -> Process:
+        """Start the slot's program once more, under a number that there has not been: Spark wants that."""
+        assert self._program is not None, "it is awaited"
+        running = self._left.pop(slot.name, None)
+        if running is None:
+            if self._purpose is not None:
+                kill_members(self.name, slot.name)  # one that a driver has started and not yet noted
+            number = next(self._ids)
+            command, environment = self._program.started_by(slot, host, number)
+            running = RunningProgram(number, slot.name, host, self._spawn(slot.name, command, environment, groups))
+        with self._lock:
+            self._running[slot.name] = running
+            self._keep()
+        return running.process
 
-    def _start_supervisor(self, resources: ClusterResources, undo: ExitStack) -> None:
+    def _keep(self) -> None:
+        """Note for a driver after this one what runs."""
+        if self._purpose is not None:
+            processes = {one.slot: KeptProcess(one.number, one.process.pid, one.host) for one in self._running.values()}
+            cgroups = tuple(map(str, self._limiter.roots))
+            KeptCluster(self.name, self.secret, self.keeper, self._purpose, cgroups, processes).save(self.directory)
+
+    def _start_supervisor(self, resources: ClusterResources, subnet: Subnet, undo: ExitStack) -> None:
+        """Start what removes the cluster after us. It has our addresses as long as the cluster can be taken over."""
         roots = [str(root) for root in resources.cgroups]
-        command = [sys.executable, "-m", "streamtopology.jobs.local.supervisor", str(os.getpid()), resources.name]
+        seconds, inherited = ("0", ()) if self._purpose is None else (str(OUTLIVE_SECONDS), (subnet.descriptor,))
+        command = [sys.executable, "-m", "streamtopology.jobs.local.supervisor", seconds, str(os.getpid()), resources.name]
         supervisor = subprocess.Popen(
-            [*command, str(resources.directory), *roots], stdin=subprocess.PIPE, start_new_session=True
+            [*command, str(resources.directory), *roots],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=inherited,
         )
+        self.keeper = supervisor.pid
         undo.callback(supervisor.wait, SUPERVISOR_SECONDS)
         assert supervisor.stdin is not None
         undo.callback(supervisor.stdin.close)
@@ -317,11 +439,11 @@ def heap_bytes(executors: Sequence[ExecutorSlot]) -> int:
     return max(SMALLEST_HEAP_BYTES, min(LARGEST_HEAP_BYTES, int(smallest * HEAP_SHARE)))
 
 
-def _executor_environment(
+def executor_environment(
     slot: ExecutorSlot, host: str, directory: Path, secret: str, settings: Mapping[str, str]
 ) -> dict[str, str]:
-    """`settings`: Spark's, some of which are variables of the executors' environment."""
-    chosen = {name.removeprefix(_OF_EXECUTORS): value for name, value in settings.items() if name.startswith(_OF_EXECUTORS)}
+    """The variables of an executor. `settings`: Spark's, some of which are variables, too."""
+    chosen = {name.removeprefix(OF_EXECUTORS): value for name, value in settings.items() if name.startswith(OF_EXECUTORS)}
     return {
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(directory / slot.name),

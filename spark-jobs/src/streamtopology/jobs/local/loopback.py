@@ -19,8 +19,22 @@ class Subnet:
     _TRIES = 1000
 
     def __init__(self, prefix: str, lock: socket.socket) -> None:
-        self.hosts = [f"{prefix}.{10 + index}" for index in range(self.MOST_HOSTS)]
+        self.hosts = self._hosts_of(prefix)
         self._lock = lock
+
+    @property
+    def descriptor(self) -> int:
+        """A process that inherits it holds the subnet, too."""
+        return self._lock.fileno()
+
+    @classmethod
+    def hosts_beside(cls, *taken: str) -> list[str]:
+        """The other hosts of the subnet that has those that are `taken`."""
+        return [host for host in cls._hosts_of(taken[0].rpartition(".")[0]) if host not in taken]
+
+    @classmethod
+    def _hosts_of(cls, prefix: str) -> list[str]:
+        return [f"{prefix}.{10 + index}" for index in range(cls.MOST_HOSTS)]
 
     @classmethod
     def take(cls) -> Self:

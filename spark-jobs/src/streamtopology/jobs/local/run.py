@@ -19,14 +19,15 @@ from streamtopology.contract.environment import page_hosts
 from streamtopology.contract.errors import StreamTopologyError
 from streamtopology.contract.phases import Phase
 from streamtopology.jobs.connectors.sinks import destination
+from streamtopology.jobs.connectors.sinks.registry import gets_frames
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.local.control_socket import ControlServer, refuse_second_run
-from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster
 from streamtopology.jobs.local.executor_room import NoRoom, machine_bytes, refuse_too_many
 from streamtopology.jobs.local.interrupts import Interrupts
 from streamtopology.jobs.local.manifest_watch import Version, version_of, watching
 from streamtopology.jobs.local.start_steps import StartSteps
 from streamtopology.jobs.local.user_browser import opened
+from streamtopology.jobs.local.worker_cluster import WorkerCluster, purpose_of
 from streamtopology.jobs.malloc import collect_garbage_seldom, keep_freed_memory
 from streamtopology.jobs.observe.history import History
 from streamtopology.jobs.observe.stats import build_stats
@@ -37,7 +38,6 @@ from streamtopology.jobs.runtime.streaming_query import Until
 from streamtopology.jobs.runtime.topology_run import RunOptions, TopologyRun, new_history
 from streamtopology.jobs.spark.cluster import Cluster, executor_slots
 from streamtopology.jobs.spark.history_log import history_log
-from streamtopology.jobs.spark.session import driver_jvm_death
 from streamtopology.jobs.spark.user_settings import user_settings
 from streamtopology.jobs.view.event_log import EventLog
 from streamtopology.jobs.view.formatting import still_unbalanced
@@ -125,7 +125,7 @@ def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, 
         except Exception:
             if interrupts.received:  # the run breaks off instead of stopping, for example as the signal went to its JVM, too
                 interrupts.leave()
-            if death := driver_jvm_death():
+            if death := _jvm_death():
                 session.close_screen()
                 raise TopologyFailed(_without_jvm(death, session, reporting)) from None
             raise
@@ -140,6 +140,12 @@ def run_manifest(until: Until, reporting: Reporting, interrupts: Interrupts, *, 
         _report(reporting.folder, ran, before)
         interrupts.last_words = lambda: None
     return interrupts.exit_code
+
+
+def _jvm_death() -> str | None:
+    """As `driver_jvm_death`, without loading what starts a JVM."""
+    session = sys.modules.get("streamtopology.jobs.spark.session")
+    return None if session is None else session.driver_jvm_death()
 
 
 def _report(folder: Path, ran: Ran, before: Ran | None) -> None:
@@ -230,11 +236,17 @@ class Session:
             self._history = history = new_history(self._topology)
             slots = executor_slots(self._topology)
             self._steps = StartSteps(len(slots), self._report)
-            self._steps.cluster()
+            self._steps.cluster(has_spark=needs_spark(self._topology))
             self._show(history)
             settings = user_settings(self._topology.spark_conf)
             folder = self._options.work_dir / "cluster"
-            cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
+            if needs_spark(self._topology):
+                from streamtopology.jobs.local.embedded_cluster import EmbeddedCluster  # loads PySpark: a second
+
+                cluster = EmbeddedCluster(self._topology.name, slots, folder, self._steps, settings)
+            else:
+                purpose = purpose_of(self._topology, self._options.work_dir, self._base_dir, settings)
+                cluster = WorkerCluster(slots, folder, self._steps, settings, purpose)
             self._embedded = undo.enter_context(cluster)
             self._undo = undo.pop_all()
         return self
@@ -314,6 +326,11 @@ class Session:
         if self._view is None:
             self._view = self._screen.enter_context(View(history, self._console, time.monotonic, self._started))
         self._view.turn_to(history)
+
+
+def needs_spark(topology: Topology) -> bool:
+    """True if anything of a run on this machine is Spark's: its attempts, or a sink that gets Spark's frames."""
+    return not topology.trigger.real_time or any(gets_frames(sink) for sink in topology.sinks)
 
 
 def open_run(cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> TopologyRun:

@@ -29,9 +29,9 @@ class StartSteps:
         self._step = 0
         self._warm = 0
 
-    def cluster(self) -> None:
+    def cluster(self, has_spark: bool = True) -> None:
         executors = formatting.counted(self._executors, "executor", "executors")
-        self._begin(1, f"starting Spark's driver, then {executors}")
+        self._begin(1, f"starting Spark's driver, then {executors}" if has_spark else f"starting {executors}")
 
     def driver(self) -> None:
         self._begin(2, "opening the session; then the executors start")

@@ -262,6 +262,11 @@ class Operator(metaclass=_Checking):
         return cls.drops_late_rows
 
     @classmethod
+    def reads_mentioned_columns(cls, options: Mapping[str, Any]) -> bool:
+        """True if it reads no column of its tuples but the key's and those that its options mention: others are not sent."""
+        return False
+
+    @classmethod
     def event_time(cls, options: Mapping[str, Any], input: str) -> str | None:
         """The column by which tuples of an input are late under these options, those of the manifest; None: not known."""
         time = options.get("time")

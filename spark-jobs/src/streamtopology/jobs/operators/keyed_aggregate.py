@@ -40,6 +40,10 @@ class KeyedAggregate(Operator):
             raise OptionError("option 'select' narrows the tuples that pass; it needs emit: tuples", about="select")
         self.select = () if select is None else expressions_of(select, "select")
 
+    @classmethod
+    def reads_mentioned_columns(cls, options: Mapping[str, Any]) -> bool:
+        return options.get("emit") != "tuples" or bool(options.get("select"))
+
     # What an aggregate says about itself
 
     def fields_for(self, inputs: Mapping[str, pa.Schema]) -> tuple[Field, ...]:

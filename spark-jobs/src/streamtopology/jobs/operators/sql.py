@@ -42,6 +42,10 @@ class Map(_Expressions):
         self._select, self._where = expressions_of(select, "select"), where
 
     @classmethod
+    def reads_mentioned_columns(cls, options: Mapping[str, Any]) -> bool:
+        return True
+
+    @classmethod
     def behind(cls, options: Mapping[str, Any], given: Behind, own: float) -> Behind:
         """Of what is computed nothing is known but of what."""
         plain = filter(None, map(_COLUMN.fullmatch, expressions_of(options["select"], "select")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,10 @@ class TimedAggregate(Operator):
     time: str
 
     _due: float | None = None
+
+    @classmethod
+    def reads_mentioned_columns(cls, options: Mapping[str, Any]) -> bool:
+        return True
 
     def prepare_groups(self, inputs: Mapping[str, pa.Schema], group: pa.Schema, has_bounds: bool, means: str) -> pa.Schema:
         """Set state and output of groups of these columns, and of bounds. means: what ends a group."""

@@ -8,18 +8,20 @@ driver and tasks compile the same one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 
 from streamtopology.contract.reasons import PARTIAL
+from streamtopology.jobs.columnar.mentioned import mentioned_columns
 from streamtopology.jobs.operators import BUILTINS, load, preparing
 from streamtopology.jobs.operators.base import Operator
 from streamtopology.jobs.operators.partial_merge import MergeOperator, PartialOperator
 from streamtopology.jobs.plan.behind_watermark import behind_watermark
-from streamtopology.jobs.plan.diagnosis import diagnose, split_refusal
+from streamtopology.jobs.plan.diagnosis import diagnose, disk_refusal, split_refusal
 from streamtopology.jobs.plan.meeting_keys import cast_columns, casts, meet
 from streamtopology.jobs.state import StateSchema
 from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topology, groupings, nearest, poured
@@ -29,7 +31,8 @@ from streamtopology.topology import ManifestError, OperatorSpec, Problem, Topolo
 class Edge:
     """The stream from a source or node to a node; `alias` is the consumer's name for it, `key` its key columns.
 
-    casts: key columns that arrive in another type, in which keys of all inputs meet.
+    casts: key columns that arrive in another type, in which keys of all inputs meet. columns: those that the consumer reads;
+    None: all.
     """
 
     producer: str
@@ -37,10 +40,12 @@ class Edge:
     alias: str
     key: tuple[str, ...]
     casts: tuple[tuple[str, pa.DataType], ...] = ()
+    columns: tuple[str, ...] | None = None
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the producer as they arrive at the consumer."""
-        return cast_columns(batch, self.casts) if self.casts else batch
+        read = batch if self.columns is None else batch.select(list(self.columns))
+        return cast_columns(read, self.casts) if self.casts else read
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Node:
 
     is_poured: routers may send tuples to other instances than their key's home. These gather parts of its state in the batch,
     which the home takes in with the next one. behind_seconds: how much earlier its watermark is than the topology's.
+    memory_bytes: of its state, what each instance has in memory, where the rest is on disk; None: all of it is in memory.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Node:
     make: Callable[[], Operator]
     is_poured: bool = False
     behind_seconds: float = 0.0
+    memory_bytes: int | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -119,6 +126,12 @@ class Dag:
     def edges_from(self, producer: str) -> tuple[Edge, ...]:
         return tuple(edge for node in self.nodes for edge in node.edges if edge.producer == producer)
 
+    def columns_read(self, producer: str) -> frozenset[str] | None:
+        """The columns of a producer that its consumers read; None: all."""
+        of_edges = [edge.columns for edge in self.edges_from(producer)]
+        known = [frozenset(columns) for columns in of_edges if columns is not None]
+        return frozenset[str]().union(*known) if len(known) == len(of_edges) else None
+
 
 def _joint_planner(node: Node) -> str | None:
     """The planner that makes the node's table together with others', if one does."""
@@ -146,7 +159,7 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
         failure: list[Problem] = []
         if all(given.source in schemas for given in operator.inputs):
             try:
-                made = _nodes_of(operator, schemas, levels, base_dir)
+                made = _nodes_of(operator, schemas, levels, base_dir, all_columns=topology.on_bad_tuple == "deadLetter")
             except (ValueError, ImportError) as error:
                 failure = [Problem(operator.path, f"operator {operator.name!r}: {error}")]
         if not made:
@@ -162,7 +175,13 @@ def compile_dag(topology: Topology, sources: Mapping[str, pa.Schema], base_dir: 
             else:
                 silent.add(node.name)
         nodes.extend(
-            replace(node, is_poured=node.name in pouring, behind_seconds=behind.seconds[operator.name]) for node in made
+            replace(
+                node,
+                is_poured=node.name in pouring,
+                behind_seconds=behind.seconds[operator.name],
+                memory_bytes=_memory_bytes(operator, node),
+            )
+            for node in made
         )
     dag = Dag(tuple(nodes), dict(sources))
     problems += _uncountable_pairs(topology, dag)
@@ -220,18 +239,16 @@ def _uncountable_pairs(topology: Topology, dag: Dag) -> list[Problem]:
 
 
 def _nodes_of(
-    operator: OperatorSpec, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path
+    operator: OperatorSpec, schemas: Mapping[str, pa.Schema], levels: Mapping[str, int], base_dir: Path, all_columns: bool
 ) -> list[Node]:
+    """The nodes of an operator. `all_columns`: also those that it does not read are sent to it."""
     policy = operator.grouping.policy
     cls = load(operator.run, base_dir)
     key = operator.grouping.key
-    inputs = {given.alias: schemas[given.source] for given in operator.inputs}
-    keys = {given.alias: given.key or key for given in operator.inputs}
-    for alias, columns in keys.items():
-        missing = [column for column in columns if column not in inputs[alias].names]
-        if missing:
-            raise ValueError(f"key column {missing[0]!r} is not in input {alias!r}, which has {inputs[alias].names}")
-
+    keys = _keys_of(operator, schemas)
+    inputs: Mapping[str, pa.Schema] = {given.alias: schemas[given.source] for given in operator.inputs}
+    read = None if all_columns or not _reads_mentioned_columns(operator, cls) else _read(operator, inputs, keys)
+    inputs = inputs if read is None else read
     meeting = meet(inputs, keys)
 
     def prepared(inputs: Mapping[str, pa.Schema]) -> tuple[Operator, pa.Schema | None]:
@@ -252,12 +269,13 @@ def _nodes_of(
     def make() -> Operator:
         return prepared(inputs)[0]
 
+    _refuse_disk(operator, running)
     level = 1 + max(levels[given.source] for given in operator.inputs)
     splits = running.state is not None and groupings.get(policy).splits_keys
     consumer = operator.name + PARTIAL if splits else operator.name
     edges = tuple(
-        Edge(one.source, consumer, one.alias, keys[one.alias], casts(schemas[one.source], inputs[one.alias], keys[one.alias]))
-        for one in operator.inputs
+        Edge(one.source, consumer, one.alias, key, casts(schemas[one.source], inputs[one.alias], key), _names(read, one.alias))
+        for one, key in zip(operator.inputs, keys.values(), strict=True)
     )
     if not splits:
         whole = Node(
@@ -279,6 +297,58 @@ def _nodes_of(
     if refusal := split_refusal(operator, running):
         raise ValueError(refusal)
     return _split(operator, policy, inputs, edges, output, level, make)
+
+
+def _keys_of(operator: OperatorSpec, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+    """The key columns by input. Raises ValueError for one that is not there."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for given in operator.inputs:
+        keys[given.alias], there = given.key or operator.grouping.key, schemas[given.source].names
+        if missing := [column for column in keys[given.alias] if column not in there]:
+            raise ValueError(f"key column {missing[0]!r} is not in input {given.alias!r}, which has {there}")
+    return keys
+
+
+def _reads_mentioned_columns(operator: OperatorSpec, cls: type[Operator]) -> bool:
+    """False for a class of a user's, too, which may have inherited that it does; and where a sink takes late rows."""
+    return operator.run in BUILTINS and operator.late is None and cls.reads_mentioned_columns(operator.options)
+
+
+def _read(
+    operator: OperatorSpec, inputs: Mapping[str, pa.Schema], keys: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, pa.Schema]:
+    """The columns by input that the operator's key and options mention."""
+    texts = list(_texts(operator.options))
+    return {
+        alias: mentioned_columns(schema, [*texts, *(f'"{name}"' for name in keys[alias])]) for alias, schema in inputs.items()
+    }
+
+
+def _names(read: Mapping[str, pa.Schema] | None, alias: str) -> tuple[str, ...] | None:
+    return None if read is None else tuple(read[alias].names)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in an option's value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in cast("Mapping[object, object]", value).items():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in cast("Sequence[object]", value):
+            yield from _texts(part)
+
+
+def _refuse_disk(operator: OperatorSpec, made: Operator) -> None:
+    """Raise ValueError where state is to be on disk that cannot be."""
+    if operator.state.backend == "disk" and (refusal := disk_refusal(made)):
+        raise ValueError(f"state.backend is disk, {refusal}")
+
+
+def _memory_bytes(operator: OperatorSpec, node: Node) -> int | None:
+    """`Node.memory_bytes`: what parts gather is handed over, and stays in memory."""
+    return operator.state.memory_bytes if operator.state.backend == "disk" and not node.is_partial else None
 
 
 def _late_schema(operator: OperatorSpec, cls: type[Operator], inputs: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -12,9 +12,11 @@ from streamtopology.jobs.columnar.corrections import corrected, path_of, replace
 from streamtopology.jobs.columnar.expressions import ExpressionError
 from streamtopology.jobs.operators import BUILTINS, LoadError, load, preparing
 from streamtopology.jobs.operators.base import Operator, OperatorError, option_names, required_options
+from streamtopology.jobs.operators.keyed_aggregate import KeyedAggregate
 from streamtopology.jobs.operators.options import MissingOption, OptionError, UnknownColumn, UnknownOption
 from streamtopology.jobs.plan.meeting_keys import Clash, meet
 from streamtopology.jobs.state import KeyedStateSchema
+from streamtopology.jobs.state.disk import unfit_for_disk
 from streamtopology.topology import OperatorSpec, Problem, did_you_mean, groupings, nearest
 
 _MOST_ROUNDS = 32
@@ -50,6 +52,18 @@ def split_refusal(operator: OperatorSpec, made: Operator) -> str | None:
         f"policy {operator.grouping.policy!r} may send one key to several instances, but the state of {operator.run!r} "
         "cannot be combined; use a policy that keeps a key together, such as fields or mixed"
     )
+
+
+def disk_refusal(made: Operator) -> str:
+    """The reason why the operator's state cannot be on disk, where only some of it has slots at a time; empty if it can."""
+    if not isinstance(made, KeyedAggregate) or not isinstance(made.state, KeyedStateSchema):
+        return "which count, aggregate, quantiles and top-k can have; leave `state` out"
+    if made.emit == "all":
+        return "but emit: all reads the state of all keys in every batch; take emit: updates"
+    if made.ttl is not None:
+        return "but ttl looks for idle keys among all in every batch; leave `ttl` or `state` out"
+    refused = unfit_for_disk(made.state)
+    return f"but {refused}; leave `state` out" if refused else ""
 
 
 def _merge_refusal(operator: OperatorSpec, made: Operator) -> str | None:

@@ -13,12 +13,13 @@ from functools import partial
 from streamtopology.contract.pods import WORKERS_PORT
 from streamtopology.jobs.pods.environment import SECRET_FILE, DriverEnvironment
 from streamtopology.jobs.pods.spark_settings import MASTER, driver_settings
-from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot, SessionKeeper, executor_slots, warm_up
+from streamtopology.jobs.spark.cluster import MEBIBYTE, ExecutorSlot, SessionKeeper, executor_slots
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
-from streamtopology.jobs.spark.scheduler import SparkScheduler
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.spark.session import create_session, spark_conf, stop_session
+from streamtopology.jobs.spark.spark_scheduler import SparkScheduler
 from streamtopology.jobs.spark.user_settings import user_settings
+from streamtopology.jobs.spark.warm_up import warm_up
 from streamtopology.topology import Topology
 
 # From the first executor on, how long to wait for all of them before one of each class is enough.

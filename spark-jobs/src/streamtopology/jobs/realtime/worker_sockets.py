@@ -30,6 +30,8 @@ from streamtopology.jobs.worker.stage_tasks import exhaust
 REACH_SECONDS = 20
 _PORT_SECONDS, _PORT_LOOK_SECONDS = 10.0, 0.1
 _LOOK_MS = 1000
+# Between two looks of a worker that has no driver whether another one calls.
+_ALONE_LOOK_MS = 20
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,23 @@ class Post:
     listens: str
 
 
-class WorkerSockets:
-    """A context manager that implements `Lines`."""
+def never() -> bool:
+    return False
 
-    def __init__(self, post: Post, keys: Keys, clock: Callable[[], float] = time.monotonic) -> None:
+
+class WorkerSockets:
+    """A context manager that implements `Lines`.
+
+    is_over: asked again and again, above all while there is no connection to the driver; True ends this worker as its driver
+    would.
+    """
+
+    def __init__(
+        self, post: Post, keys: Keys, clock: Callable[[], float] = time.monotonic, is_over: Callable[[], bool] = never
+    ) -> None:
         self._post = post
+        self._is_over = is_over
+        self._has_driver = False
         self._keys = keys
         self._clock = clock
         self._undo = ExitStack()
@@ -71,7 +85,7 @@ class WorkerSockets:
         self._listen()
         self._address: str = self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
         self._driver = client(self._context, self._keys, self._post.name)
-        self._connected = self._driver.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._connected = self._driver.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._driver.connect(self._post.driver)
         for socket in (self._inbox, self._driver, self._connected):
             self._poller.register(socket, zmq.POLLIN)
@@ -94,18 +108,26 @@ class WorkerSockets:
 
     def receive(self) -> list[Event]:
         events: list[Event] = []
-        for socket, _ in self._poller.poll(_LOOK_MS if self._calling else None):
+        for socket, _ in self._poller.poll(self._patience_ms()):
             if socket is self._inbox:
                 events += map(_envelope, _waiting(self._inbox))
             elif socket is self._driver:
                 events += map(_order, _waiting(self._driver))
             elif socket is self._connected:
-                recv_monitor_message(socket)
-                self.tell(messages.HELLO, self._address.encode())
+                self._has_driver = recv_monitor_message(socket)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                if self._has_driver:
+                    self.tell(messages.HELLO, self._address.encode())
             elif socket in self._watched:
                 events += self._look_at_connection(socket)
         late = [worker for worker, since in self._calling.items() if self._clock() - since > REACH_SECONDS]
-        return [*events, *map(self._unreachable, late)]
+        events += map(self._unreachable, late)
+        return [*events, None] if self._is_over() else events
+
+    def _patience_ms(self) -> int | None:
+        """How long to wait for a message, before a look at what comes without one."""
+        if self._is_over is never:
+            return _LOOK_MS if self._calling else None
+        return _LOOK_MS if self._has_driver else _ALONE_LOOK_MS
 
     def tell(self, *frames: Blob) -> None:
         self._driver.send_multipart(frames, copy=False)
@@ -182,12 +204,12 @@ def _serve(post: Post, keys: Callable[[str], Keys], partition: int, anchor: Iter
     exhaust(anchor)
     try:
         with WorkerSockets(post, keys(post.run)) as sockets:
-            Worker(sockets, PROCESS_CACHE, _freeze_at_powers_of_two, time.monotonic).serve()
+            Worker(sockets, PROCESS_CACHE, freeze_at_powers_of_two, time.monotonic).serve()
     except Unavailable as error:
         yield str(error).encode()
 
 
-def _freeze_at_powers_of_two(orders: int) -> None:
+def freeze_at_powers_of_two(orders: int) -> None:
     """As `worker_daemon` does after Spark's tasks."""
     if orders & (orders - 1) == 0:
         gc.collect()

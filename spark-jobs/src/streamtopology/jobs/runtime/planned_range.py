@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from streamtopology.jobs.checkpoint import BatchRecord, SourceEnd
 from streamtopology.jobs.connectors.sources.descriptor_stream import DescriptorStream, Planned, Positions
@@ -16,7 +17,9 @@ from streamtopology.jobs.driver.progress import BatchInput
 from streamtopology.jobs.driver.watermarks import Poll
 from streamtopology.jobs.errors import BatchTooLarge
 from streamtopology.jobs.runtime.carried_positions import created_again
-from streamtopology.jobs.runtime.spark_rows import SparkBatch, SparkRows
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.runtime.spark_rows import SparkBatch, SparkRows
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.checkpoint.spark_log import SparkFolder
 from streamtopology.jobs.connectors.file_uri import is_in_bucket
@@ -34,8 +32,12 @@ from streamtopology.jobs.driver.batch_loop import BatchLoop
 from streamtopology.jobs.errors import TopologyFailed
 from streamtopology.jobs.runtime.part_prefetch import PartPrefetch
 from streamtopology.jobs.runtime.planned_range import NextBatch, RangeReader
-from streamtopology.jobs.runtime.spark_rows import SparkRows
 from streamtopology.topology import Source, Topology
+
+if TYPE_CHECKING:  # Spark takes a second to load, and a run in real time needs none of it
+    from pyspark.sql import DataFrame, SparkSession
+
+    from streamtopology.jobs.runtime.spark_rows import SparkRows
 
 # What Spark calls the query of a topology begins so.
 QUERY_NAME = "streamtopology "
@@ -90,6 +92,8 @@ class TopologyQuery:
         self._read_by_spark = [source for source in topology.sources if not source.reads_descriptors]
         self._spark: SparkRows | None = None
         if frames:
+            from streamtopology.jobs.runtime.spark_rows import SparkRows
+
             name, log = f"{QUERY_NAME}{topology.name}", folder.path / "spark"
             self._spark = SparkRows(frames, name, log, self._trigger, self._wake.set, self._now)
         described = [SourceSpec.of(source, topology.name) for source in topology.sources if source.reads_descriptors]
@@ -242,8 +246,8 @@ class TopologyQuery:
         with self._running(), self._parts.before_the_end(self._prefetch):
             try:
                 self._reader.read(following)
-            except (Py4JJavaError, PySparkException) as failure:
-                if following.rows is None:
+            except Exception as failure:
+                if following.rows is None or not isinstance(failure, _failures_of_spark()):
                     raise
                 spoken = without_secrets(self._read_by_spark, str(failure))
                 raise TopologyFailed(unreadable(self._read_by_spark, self._driver.next_batch, spoken)) from failure
@@ -339,6 +343,13 @@ class TopologyQuery:
     def _now(self) -> float:
         """Epoch seconds, of a clock that is never set."""
         return self._epoch + time.monotonic()
+
+
+def _failures_of_spark() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return Py4JJavaError, PySparkException
 
 
 @contextmanager

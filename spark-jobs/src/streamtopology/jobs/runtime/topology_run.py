@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamtopology.contract import formatting
 from streamtopology.contract.phases import Phase
@@ -29,7 +30,6 @@ from streamtopology.jobs.driver.publisher import Publisher
 from streamtopology.jobs.driver.watermarks import END_OF_TIME, Watermarks
 from streamtopology.jobs.observe.history import History, RunningBatch
 from streamtopology.jobs.observe.stats import Standing
-from streamtopology.jobs.operators import declared_cost
 from streamtopology.jobs.operators import load as load_operator
 from streamtopology.jobs.own_command import DEFAULT_WORK_DIR
 from streamtopology.jobs.plan.as_of import keyed_nodes, plan_as_of
@@ -45,16 +45,17 @@ from streamtopology.jobs.runtime.preflight.checks import check_before_start, sou
 from streamtopology.jobs.runtime.preflight.cpu_doubts import cpu_warning, thousandths_meant
 from streamtopology.jobs.runtime.preflight.sink_columns import rows_of_sinks
 from streamtopology.jobs.runtime.streaming_query import Drain, TopologyQuery, Until, source_frames, spark_schemas, unread_text
-from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
-from streamtopology.jobs.spark.cluster import Cluster, executor_slots
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
-from streamtopology.jobs.spark.resident_workers import ResidentWorkers
+from streamtopology.jobs.spark.cluster import Cluster, WorkersRun, executor_slots
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.jobs.view.run_ending import LeftBehind
 from streamtopology.routing.control.controller import Controller
 from streamtopology.routing.epochs.placement import Placement
 from streamtopology.routing.epochs.rescaling import slot_names, with_replicas
 from streamtopology.topology import Level, Topology, difference, format_cpu, load, parse_cpu
 from streamtopology.tracing.span import Emit
+
+if TYPE_CHECKING:
+    from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ class TopologyRun:
     """One run of a topology on a cluster that is up. `history` records its course, `bound()` its best possible throughput."""
 
     def __init__(self, cluster: Cluster, topology: Topology, base_dir: Path, history: History, options: RunOptions) -> None:
-        spark = cluster.spark
         self._cluster = cluster
         self._history = history
         self._options = options
         self._base_dir = base_dir
         self._real_time = topology.trigger.real_time
-        frames = source_frames(spark, topology, base_dir)
+        is_read_by_spark = any(not source.reads_descriptors for source in topology.sources)
+        frames = source_frames(cluster.spark, topology, base_dir) if is_read_by_spark else {}
         schemas = source_schemas(topology, spark_schemas(topology, frames))
         plan_on = partial(first_plan, topology, schemas, base_dir)
         self.checkpoint = begun_checkpoint(
@@ -143,6 +144,7 @@ class TopologyRun:
         self._publisher = Publisher.of(self.checkpoint, topology, base_dir, rows_of_sinks(topology, plan.compile()))
         self._undo = ExitStack()
         self._leave_executors: Callable[[], None] = lambda: None  # tasks of Spark hold none between batches
+        self._batches_run = f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}"
         self._runner = self._attempt_runner(reads_rows=bool(frames))
         self._driver = BatchLoop(
             runner=self._runner,
@@ -152,8 +154,7 @@ class TopologyRun:
             compaction=Compaction(self.checkpoint, notify=self.notify),
             switching=GradualSwitching(self.checkpoint, self.notify),
             watermarks=Watermarks(topology.sources),
-            run=f"{self.checkpoint.run}/{uuid.uuid4().hex[:8]}",
-            iterations_per_second=declared_cost.iterations_for(1.0),
+            run=self._batches_run,
             notify=self.notify,
             begins=history.batch_begins,
             loses=history.attempt_lost,
@@ -187,12 +188,16 @@ class TopologyRun:
 
     def _attempt_runner(self, reads_rows: bool) -> SparkAttemptRunner | RealTimeRunner:
         """The runner of attempts, as the trigger wants it."""
-        cluster, spark = self._cluster, self._cluster.spark
+        cluster = self._cluster
         if not self._real_time:
-            return SparkAttemptRunner(spark, cluster.watch, cluster.slot_of, reads_rows)
+            from streamtopology.jobs.spark.attempt_runner import SparkAttemptRunner
+
+            return SparkAttemptRunner(cluster.spark, cluster.watch, cluster.slot_of, reads_rows)
         run = uuid.uuid4().hex
         socket = self._undo.enter_context(DeskSocket(Keys.of_run(cluster.secret, run), cluster.desk_listens))
-        workers = ResidentWorkers(spark, cluster.watch, cluster.slot_of, run, socket.address, cluster.worker_port)
+        workers = cluster.workers(
+            WorkersRun(run, socket.address, self.checkpoint.next_driver(cluster.served), self._batches_run)
+        )
         runner = RealTimeRunner(socket.desk, workers)
         self._undo.callback(runner.close)
         self._leave_executors = runner.close
@@ -226,8 +231,11 @@ class TopologyRun:
 
     def _prepare(self) -> None:
         self._history.enter(Phase.WARMING_UP, self._options.warming_up)
-        with self._cluster.unlimited():
-            self._driver.warm_up()
+        if self._cluster.is_warm:
+            self.notify("the executors of the driver before, which was killed, go on with their state")
+        else:
+            with self._cluster.unlimited():
+                self._driver.warm_up()
         if self._planned_on is not None:  # which takes as long as the sinks do, a function of the user's among them
             self._history.enter(Phase.WARMING_UP, f"the sinks get batch {self._planned_on}, unless they have it")
         newest = self._driver.resume(self._planned_on)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,17 +19,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from streamtopology.jobs import log_tags
 from streamtopology.jobs.driver.attempt_runner import Executor
 from streamtopology.jobs.exchange.blobs import Blob, addressed
 from streamtopology.jobs.exchange.collect import collect
 from streamtopology.jobs.plan.attempt import Attempt
 from streamtopology.jobs.plan.results import Results
-from streamtopology.jobs.spark.executor_watch import ExecutorWatch, nothing
+from streamtopology.jobs.spark.executor_watch import ExecutorWatch
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef
 from streamtopology.jobs.spark.fetch_waits import FetchWaits
 from streamtopology.jobs.spark.pinned_rdd import (
-    ExecutorInfo,
-    ExecutorRef,
     Sending,
     blob_counts_explained,
     blobs_of,
@@ -39,43 +36,24 @@ from streamtopology.jobs.spark.pinned_rdd import (
     placed,
     stage,
 )
+from streamtopology.jobs.spark.watched_executors import WatchedExecutors
 from streamtopology.jobs.worker.stage_tasks import node_stage, read_stage, route_rows, state_stage
 
 
-class SparkExecutors:
-    """The part of `AttemptRunner` that says which executors there are. `slot_of` names an executor's slot."""
+class SparkExecutors(WatchedExecutors):
+    """The part of `AttemptRunner` that says which executors there are."""
 
     def __init__(self, spark: SparkSession, watch: ExecutorWatch, slot_of: Callable[[ExecutorInfo], str]) -> None:
+        super().__init__(watch, slot_of)
         self._spark = spark
-        self._watch = watch
-        self._slot_of = slot_of
         jvm: Any = spark.sparkContext._jvm
         self._jvm_system = jvm.java.lang.System  # looked up once: that is a request for each part of the name
 
-    def executors(self) -> list[Executor]:
-        return [self._executor(info) for info in self._watch.admitted()]
-
-    def await_executors(self, wanted: Callable[[Executor], bool]) -> list[Executor]:
-        admitted = self._watch.await_admitted(wanted=lambda info: wanted(self._executor(info)))
-        return [self._executor(info) for info in admitted]
-
     def begin_batch(self, batch: int) -> None:
-        log_tags.begin_batch(batch)
+        super().begin_batch(batch)
         self._spark.sparkContext.setLocalProperty("mdc.batch", str(batch))  # executors' JVMs, in tasks of the calling thread
         self._spark.sparkContext.setJobDescription(f"batch {batch}")
         self._jvm_system.setProperty("streamtopology.batch", str(batch))
-
-    @contextmanager
-    def rehearsing(self, rehearse: Callable[[Executor], None]) -> Iterator[None]:
-        """While entered, a new executor is admitted only when `rehearse` has returned."""
-        self._watch.rehearsal = lambda info: rehearse(self._executor(info))
-        try:
-            yield
-        finally:
-            self._watch.rehearsal = nothing
-
-    def _executor(self, info: ExecutorInfo) -> Executor:
-        return Executor(info.id, info.host, self._slot_of(info))
 
 
 class SparkAttemptRunner(SparkExecutors):

@@ -10,17 +10,17 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from pyspark.sql import SparkSession
-
+from streamtopology.jobs.realtime.runner import Workers
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, Sending, exchanged, placed, stage
-from streamtopology.jobs.worker.stage_tasks import warm_stage
+from streamtopology.jobs.spark.executors import ExecutorInfo
 from streamtopology.topology import Topology
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 MEBIBYTE = 1 << 20
-_WARM_UP_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,27 @@ class ExecutorSlot:
             raise ValueError(f"executor {self.name}: cpu must be more than 0 cores, not {self.cpu}")
 
 
+@dataclass(frozen=True)
+class WorkersRun:
+    """What workers of real time are for.
+
+    run: the name of their messages. driver: the address of the desk. generation: the driver's among those of its checkpoint.
+    batches: as `BatchLoop.run`.
+    """
+
+    run: str
+    driver: str
+    generation: int
+    batches: str
+
+
 class Cluster(Protocol):
     """Executors that are up, or come up during a run. All methods may be called from any thread."""
 
     @property
-    def spark(self) -> SparkSession: ...
+    def spark(self) -> SparkSession:
+        """The session, where there is one: a run in real time does without."""
+        ...
 
     @property
     def watch(self) -> ExecutorWatch:
@@ -56,6 +72,16 @@ class Cluster(Protocol):
         ...
 
     @property
+    def is_warm(self) -> bool:
+        """True if executors have run the same topology before, for a driver that has died: a batch need not wait for others."""
+        ...
+
+    @property
+    def served(self) -> int:
+        """The newest generation of drivers that they have worked for; 0: none."""
+        ...
+
+    @property
     def secret(self) -> str:
         """The secret by which Spark's processes know each other, as executors have it in their environment."""
         ...
@@ -65,9 +91,8 @@ class Cluster(Protocol):
         """Host and port at which workers of real time reach the driver; port 0: any that is free."""
         ...
 
-    @property
-    def worker_port(self) -> int:
-        """The port at which a worker of real time listens on its executor's host; 0: any that is free."""
+    def workers(self, run: WorkersRun) -> Workers:
+        """Return the workers of a run in real time."""
         ...
 
     def slot_of(self, executor: ExecutorInfo) -> str:
@@ -101,6 +126,9 @@ class SessionKeeper:
     A start that failed is undone.
     """
 
+    is_warm = False
+    served = 0
+
     def __init__(self) -> None:
         self._undo = ExitStack()
         self._spark: SparkSession | None = None
@@ -125,6 +153,20 @@ class SessionKeeper:
     def __exit__(self, *error: object) -> None:
         self._undo.close()
 
+    def workers(self, run: WorkersRun) -> Workers:
+        from streamtopology.jobs.spark.resident_workers import ResidentWorkers
+
+        return ResidentWorkers(self.spark, self.watch, self.slot_of, run.run, run.driver, self.worker_port)
+
+    @property
+    def worker_port(self) -> int:
+        """The port at which a worker of real time listens on its executor's host; 0: any that is free."""
+        raise NotImplementedError
+
+    def slot_of(self, executor: ExecutorInfo) -> str:
+        """As `Cluster` has it."""
+        raise NotImplementedError
+
     def _begin(self, undo: ExitStack) -> None:
         """Set session and watch, and enter into `undo` whatever ends them."""
         raise NotImplementedError
@@ -137,11 +179,3 @@ def executor_slots(topology: Topology) -> tuple[ExecutorSlot, ...]:
         for executor in topology.executors
         for index in range(executor.replicas)
     )
-
-
-def warm_up(spark: SparkSession, executor: ExecutorInfo) -> None:
-    """Start the executor's Python worker and its kernels, with what a batch will run, before it is given work."""
-    executors: list[ExecutorRef] = [executor.ref]
-    for _ in range(_WARM_UP_ROUNDS):
-        sending = Sending(stage(placed(spark, executors), warm_stage(len(executors))), len(executors))
-        stage(exchanged(sending, executors), warm_stage(len(executors))).collect()

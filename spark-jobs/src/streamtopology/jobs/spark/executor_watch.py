@@ -15,14 +15,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from streamtopology.contract.errors import Unavailable
 from streamtopology.jobs.driver.attempt_runner import AttemptLost, ExecutorLost, PythonWorkerDied, ShuffleLost
 from streamtopology.jobs.errors import TopologyFailed
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef, in_order
 from streamtopology.jobs.spark.keep_alive import KeepAlive
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, in_order
 from streamtopology.jobs.spark.scheduler import Scheduler
 
 TICK_SECONDS = 0.05
@@ -186,7 +183,7 @@ class ExecutorWatch:
             self._guarded[tag] = watched
         try:
             yield tag
-        except (Py4JError, PySparkException) as failure:
+        except self._scheduler.failures as failure:
             if loss := self._loss_behind(str(failure), watched):
                 raise loss from failure
             if _FULL_DISK in str(failure):
@@ -270,7 +267,7 @@ class ExecutorWatch:
             try:
                 for tag in tags:
                     self._scheduler.cancel(tag)
-            except (Py4JError, OSError):
+            except (*self._scheduler.failures, OSError):
                 return  # the JVM is gone, and all jobs with it: these threads end by themselves
             running[0].join(TICK_SECONDS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo
+from streamtopology.jobs.spark.executors import ExecutorInfo
 
 QUIET_SECONDS = 20.0
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 LOOK_SECONDS = 0.5
 REPEAT_SECONDS = 10.0
@@ -52,6 +52,18 @@ class Pauses:
         return min(self.first * 2 ** max(self.short(lives) - 1, 0), self.longest)
 
 
+class Process(Protocol):
+    """A process, as `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
 class Launcher:
     """Calls `start` again and again, each time once the driver `answers`, and waits for the end of the process.
 
@@ -60,7 +72,7 @@ class Launcher:
 
     def __init__(
         self,
-        start: Callable[[], subprocess.Popen[bytes]],
+        start: Callable[[], Process],
         driver_answers: Callable[[], bool],
         driver: str,
         notify: Callable[[str], None],
@@ -72,7 +84,7 @@ class Launcher:
         self._notify = notify
         self._pauses = pauses
         self._ending = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.lives: tuple[float, ...] = ()
         """Seconds that the newest processes lived, newest last."""
         self.code: int | None = None

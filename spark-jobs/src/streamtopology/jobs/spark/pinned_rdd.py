@@ -12,9 +12,8 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError
@@ -24,6 +23,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtopology.jobs.exchange.blobs import StageTask
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef, in_order
 
 _MOST_CACHED_ANCHORS = 256
 _ZIP_COMPLAINT = "Can only zip RDDs with same number of elements in each partition"
@@ -31,27 +31,6 @@ _ZIP_COMPLAINT = "Can only zip RDDs with same number of elements in each partiti
 
 class BlobCountError(Exception):
     """A partition that was to be pinned did not have the promised number of blobs."""
-
-
-@dataclass(frozen=True, order=True)
-class ExecutorRef:
-    """The executor that a partition is pinned to: id and host as Spark names them."""
-
-    executor_id: str
-    host: str
-
-
-@dataclass(frozen=True)
-class ExecutorInfo:
-    """A live executor. `attributes` come from the environment it was started with (`SPARK_EXECUTOR_ATTRIBUTE_*`)."""
-
-    id: str
-    host: str
-    attributes: Mapping[str, str]
-
-    @property
-    def ref(self) -> ExecutorRef:
-        return ExecutorRef(self.id, self.host)
 
 
 def placed(spark: SparkSession, executors: Sequence[ExecutorRef]) -> RDD[bytes]:
@@ -163,11 +142,6 @@ def executors(spark: SparkSession) -> list[ExecutorInfo]:
     return in_order(found)
 
 
-def in_order(executors: Iterable[ExecutorInfo]) -> list[ExecutorInfo]:
-    """Return `executors` by host, then id: the order of an attempt's partitions."""
-    return sorted(executors, key=lambda executor: (_host_order(executor.host), executor.id))
-
-
 def executor_ids(spark: SparkSession) -> frozenset[str]:
     """Return the ids of the executors that the scheduler believes alive; one cheap call, for frequent use."""
     ids = _scala_context(spark.sparkContext).getExecutorIds().mkString(",")
@@ -253,8 +227,3 @@ def _scala_context(context: SparkContext) -> Any:
 def _to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
     entries = _scala_of(spark.sparkContext).as_java(scala_map)
     return {str(name): str(entries[name]) for name in entries}
-
-
-def _host_order(host: str) -> tuple[tuple[int, str], ...]:
-    """127.0.1.9 before 127.0.1.10, and executor-2 before executor-10."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in host.replace("-", ".").split("."))

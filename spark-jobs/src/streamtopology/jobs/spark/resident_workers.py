@@ -20,7 +20,8 @@ from streamtopology.jobs.realtime.secure import Keys
 from streamtopology.jobs.realtime.worker_sockets import Post, serving
 from streamtopology.jobs.spark.attempt_runner import SparkExecutors
 from streamtopology.jobs.spark.executor_watch import ExecutorWatch
-from streamtopology.jobs.spark.pinned_rdd import ExecutorInfo, ExecutorRef, placed, stage
+from streamtopology.jobs.spark.executors import ExecutorInfo, ExecutorRef
+from streamtopology.jobs.spark.pinned_rdd import placed, stage
 
 _END_SECONDS = 10.0
 

@@ -29,26 +29,12 @@ from streamtopology.jobs.spark.java import find_java
 from streamtopology.jobs.spark.java_options import DRIVER_JAVA, EXECUTOR_JAVA, log4j
 from streamtopology.jobs.spark.processes import SPARK_HOME
 from streamtopology.jobs.spark.user_settings import jars_of, missing_jar
+from streamtopology.jobs.spark.worker_variables import worker_variables
 
 DRIVER_MEMORY = "2g"
 _END_SECONDS = 120.0
 # The jars that this process's driver JVM was started with.
 _jars: dict[str, str] = {}
-# Python finds `sitecustomize` there, last in its path.
-_START = Path(__file__).parent / "start"
-WORKER_ENVIRONMENT = {
-    # One task slot per executor: libraries that start threads would fight for its one core.
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    # The next batch needs the memory that one batch frees. Returned to the system in between, it costs four times as much as
-    # the copying that it is for, one page after the other. Arrays of 32 MiB or more, as in state, are returned.
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
-    "MIMALLOC_PURGE_DELAY": "10000",  # ms
-}
 
 
 def spark_conf(slots: int, executor_memory_bytes: int, *, python: str) -> dict[str, str]:
@@ -245,12 +231,9 @@ _DATA_PATH = {
 
 
 def _python(python: str) -> dict[str, str]:
-    # The driver's JVM gives it also to the Python processes that list our source's input and plan its reading.
-    path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(_START)]
-    environment = {**WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path)}
     return {
         "spark.pyspark.python": python,
         "spark.python.daemon.module": "streamtopology.jobs.spark.worker_daemon",
         "spark.python.worker.reuse": "true",
-        **{f"spark.executorEnv.{key}": value for key, value in environment.items()},
+        **worker_variables(),
     }

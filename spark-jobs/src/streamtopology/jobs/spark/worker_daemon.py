@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamtopology.jobs.log_tags import tag_lines
@@ -39,9 +39,9 @@ MODULES = (
 )
 
 
-def preload() -> None:
-    """Import `MODULES`. A module that cannot be imported is named on standard error, and fails where it is used."""
-    for name in MODULES:
+def preload(modules: Sequence[str] = MODULES) -> None:
+    """Import `modules`. A module that cannot be imported is named on standard error, and fails where it is used."""
+    for name in modules:
         try:
             importlib.import_module(name)
         except (ImportError, SyntaxError) as failure:

@@ -62,6 +62,11 @@ class KeyIndex:
         return int(self._counters[SIZE] - self._counters[FREE_SLOTS])
 
     @property
+    def null_slot(self) -> int:
+        """The slot of the NULL key; -1: there is none."""
+        return int(self._counters[NULL_SLOT])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of every array held, room to grow included."""
         arrays = (self._codes, self._places, self._arena, self._free, self._index, self.stamps)
@@ -156,9 +161,8 @@ class KeyIndex:
 
     def reserve(self, keys: int, key_bytes: int) -> None:
         """Make room for `keys` more keys of `key_bytes` in all, as when their number is known from a file."""
-        slots = int(self._counters[SIZE]) + keys
-        if slots > self.capacity:
-            self._grow_slots(slots)
+        if self.taken + keys > self.capacity:
+            self._grow_slots(self.taken + keys)
         while keys + self.taken > self._most_keys:
             self._double_index()
         if self._is_bytes:

@@ -252,10 +252,14 @@ class KeyedState:
 
         None: it is not known, or keys have been deleted since, which have no slots.
         """
-        stamp = max((stamp for version, stamp in self._versions if version <= batch), default=None)
+        stamp = self._stamp_after(batch)
         if stamp is None or self._deleted_at >= stamp:
             return None
         return self._index.touched_since(stamp)
+
+    def _stamp_after(self, batch: int) -> int | None:
+        """Later changes than that of the commit of `batch` have this stamp or a later one; None: it is not known."""
+        return max((stamp for version, stamp in self._versions if version <= batch), default=None)
 
     # --- whole states, and parts that move ---
 
@@ -327,7 +331,7 @@ class KeyedState:
 
     def changes(self, of: pa.RecordBatch) -> pa.RecordBatch:
         """The current values of the keys in `of` (rows of deltas, repeated keys allowed), as one delta with each key once."""
-        slots = self._index.find(KeyColumns.from_arrow(of, self.schema.key_types.names))
+        slots = self.find(KeyColumns.from_arrow(of, self.schema.key_types.names))
         here = self.written(np.unique(slots[slots >= 0]))
         gone = of.filter(pa.array(slots < 0)).replace_schema_metadata(None)
         gone = gone.set_column(gone.schema.get_field_index(DELETED), DELETED, pa.array(np.ones(gone.num_rows, np.bool_)))
@@ -413,7 +417,7 @@ class KeyedState:
         """Deletions, then the rest; int64[]: the slots of the rest."""
         deleted = delta.column(DELETED)
         gone = KeyColumns.from_arrow(delta.filter(deleted), self.schema.key_types.names)
-        self.delete(self._index.find(gone))
+        self.delete(self.find(gone))
         return self._put(delta.filter(pa.array(~deleted.to_numpy(zero_copy_only=False))))
 
     def _put(self, rows: pa.RecordBatch) -> np.ndarray:

@@ -109,7 +109,7 @@ class InstanceContext:
         """The state as of the newest commit; changes of attempts that were not committed are rolled back."""
         if self.node.state is None:
             return None
-        return new_state(self.node.state) if self.attempt.dry else self._cached().state
+        return new_state(self.node.state, self.node.memory_bytes) if self.attempt.dry else self._cached().state
 
     def begin(self) -> State | None:
         """The committed state with its pre-copied deltas merged; this attempt may change it. Raises PrecopyUnusable."""
@@ -198,8 +198,8 @@ class InstanceContext:
         assert self.node.state is not None
         reference = self._committed_files()
         if reference is None:
-            return new_state(self.node.state)
-        return self.task.checkpoint.load_state(reference, self.node.state)
+            return new_state(self.node.state, self.node.memory_bytes)
+        return self.task.checkpoint.load_state(reference, self.node.state, self.node.memory_bytes)
 
     def _committed_files(self) -> StateRef | None:
         """The files of the committed state; None if there is none, or only that of an operator that was removed meanwhile."""

@@ -35,6 +35,11 @@ _PLANS_PER_RUN = 4
 _MIXED_PLANS = 4
 
 
+def lineage_of(run: str) -> str:
+    """What the runs on one checkpoint, one after the other, have in common."""
+    return run.partition("/")[0]
+
+
 @dataclass
 class CachedState:
     """One instance's state; `base` is its committed version, `pending` the attempt whose changes lie on top.
@@ -159,6 +164,28 @@ class WorkerCache:
 
     def discard_operator(self, key: OperatorKey) -> None:
         self._operators.pop(key, None)
+
+    def inherit(self, run: str) -> None:
+        """Keep for `run` the state that earlier runs on the same checkpoint have left; all else of theirs goes.
+
+        Its version says whether the newest commit is that of the state: no two attempts at a batch have one number. What was
+        merged and is in no commit is not kept.
+        """
+        lineage = lineage_of(run)
+
+        def is_theirs(other: str) -> bool:
+            return other != run and lineage_of(other) == lineage
+
+        kept = {key: cached for key, cached in self.states.items() if not is_theirs(key[0])}
+        inherited = {
+            (run, *key[1:]): cached
+            for key, cached in self.states.items()
+            if is_theirs(key[0]) and cached.adopted is None and (run, *key[1:]) not in kept
+        }
+        self.states = kept | inherited
+        self._plans = {key: plan for key, plan in self._plans.items() if not is_theirs(key[0])}
+        self.observers.retain(lambda key: not is_theirs(key[0]))
+        self.compactor.retain(lambda key: not is_theirs(key[0]))
 
     def evict_moved(self, attempt: Attempt, partition: int) -> None:
         """Drop the state and observers of instances that now run at other partitions: here they only grow stale."""

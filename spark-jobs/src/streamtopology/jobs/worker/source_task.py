@@ -131,14 +131,25 @@ class SourceReader:
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
         """The rows, and the place of each one's partition in `partitions` if there are several and a watermark."""
         bad_row, tally = partial(self._bad_row, spec.name), self._tallies[spec.name]
+        columns = self._columns_read(spec.name)
         seen, left_out = self.event_times.get(spec.name), None
         if seen is not None:  # rows that nobody wants still show how far the source is
             left_out = LeftOut(seen.column, lambda times, places: seen.note(times, partitions, places, counts=False))
         if len(partitions) > 1 and seen is not None:
             place_of = {partition: place for place, partition in enumerate(partitions)}
-            yield from read_with_places(descriptors, spec, bad_row, lambda given: place_of[given.partition], tally, left_out)
+            places = read_with_places(
+                descriptors, spec, bad_row, lambda given: place_of[given.partition], tally, left_out, columns
+            )
+            yield from places
         else:
-            yield from ((batch, None) for batch in read_all(descriptors, spec, bad_row, None, tally, left_out))
+            yield from ((batch, None) for batch in read_all(descriptors, spec, bad_row, columns, tally, left_out))
+
+    def _columns_read(self, source: str) -> list[str] | None:
+        """The columns of a source that an operator or its watermark reads, in their order; None: all."""
+        read, seen = self._dag.columns_read(source), self.event_times.get(source)
+        if read is None:
+            return None
+        return [name for name in self._dag.sources[source].names if name in read or (seen is not None and name == seen.column)]
 
     def _refuse_too_large(self, source: str) -> None:
         sent, limit = sum(sizes.sent for sizes in self._sizes.values()), self._attempt.most_bytes

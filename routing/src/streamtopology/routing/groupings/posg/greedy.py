@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.load.sketches.count_min import column_of
+from streamtopology.routing.table.kernel import njit
 
 Loads = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.int64]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.load.sketches.count_min import CountMin, column_of
 from streamtopology.routing.table.hashing import kernel_input
+from streamtopology.routing.table.kernel import njit
 
 Hashes = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]

@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.load.array_codec import pack, unpack
-from streamtopology.routing.table.hashing import hash_int64, kernel_input
+from streamtopology.routing.table.hashing import kernel_input, mix64
+from streamtopology.routing.table.kernel import njit
 
 Hashes = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.float64]
 
 MOST_ROWS = 64
 _HALF = np.uint64(32)
+
+
 # Odd multipliers: row i hashes an item by the high bits of its product (Dietzfelbinger et al., 1997: 2-universal).
-_FACTORS = hash_int64(np.arange(MOST_ROWS, dtype=np.int64)) | np.uint64(1)
+_FACTORS = mix64.py_func(np.arange(MOST_ROWS, dtype=np.uint64)) | np.uint64(1)
 
 
 def dimensions(eps: float, delta: float) -> tuple[int, int]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streamtopology.routing.load.sketches.space_saving import Hashes, SpaceSaving, Weights
 from streamtopology.routing.table.hashing import kernel_input, mix64
+from streamtopology.routing.table.kernel import njit
 
 Positions = npt.NDArray[np.int64]
 

@@ -137,6 +137,11 @@ def open_sink(
     return _FORMATS[sink.format].open(sink, _Opening(writer, out, base_dir, rows))
 
 
+def gets_frames(sink: topology.Sink) -> bool:
+    """True if the sink gets each batch as a DataFrame of Spark."""
+    return sink.format == _SPARK or (sink.format == "function" and sink.options.get("frame", "spark") == "spark")
+
+
 def takes(sink: topology.Sink, schema: pa.Schema) -> Takes:
     """The rows that the sink takes, given the columns of its rows. Call `check` first."""
     return TAKES[sink.format](sink, schema)

@@ -88,12 +88,13 @@ def read_with_places(
     place_of: Callable[[Descriptor], int],
     tally: Tally,
     left_out: LeftOut | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """`read_all`, with the place (int32[n]) that `place_of` gives to each row's descriptor.
 
     The places pass through select and where as one more column, so that the rows of all descriptors still take one query.
     """
-    declared = needed_columns(declared_schema(spec), spec, None)
+    declared = needed_columns(declared_schema(spec), spec, columns)
     tables = (
         table.append_column(_PLACE, pa.repeat(pa.scalar(place_of(descriptor), pa.int32()), table.num_rows))
         for descriptor, table in read_tables(descriptors, spec, declared, tally)
@@ -101,7 +102,8 @@ def read_with_places(
     tagged = replace(spec, select=(*spec.select, f'"{_PLACE}" AS "{_LAST_PLACE}"')) if spec.select else spec
     for batch in _together(tables):
         for selected in _finish(batch, tagged, lambda row, reason: bad_row(row.drop_columns([_PLACE]), reason), left_out):
-            kept = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]
+            all_columns = [name for name in selected.schema.names if name not in (_PLACE, _LAST_PLACE)]
+            kept = all_columns if columns is None else list(columns)
             yield selected.select(kept), selected.column(selected.num_columns - 1).to_numpy()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamtopology.jobs.columnar.event_time import EVENT_TIMES, is_event_time
+from streamtopology.jobs.columnar.mentioned import mentioned_columns
 from streamtopology.jobs.connectors.sources.descriptors import SourceError, SourceSpec
 from streamtopology.jobs.connectors.sources.schema.ddl import ddl_to_arrow
 from streamtopology.topology import Problem, Watermark, did_you_mean
@@ -101,12 +102,4 @@ def needed_columns(declared: pa.Schema, spec: SourceSpec, columns: Sequence[str]
     """The declared columns that the result needs: a column counts as needed when an expression mentions its name."""
     if not spec.select and columns is None:
         return declared
-    wanted = list(spec.select) if spec.select else list(columns or ())
-    text = " , ".join([*wanted, spec.where or ""])
-    if re.search(r"(^|,|\.)\s*\*", text):
-        return declared
-    mentioned = {word.lower() for word in re.findall(r"\w+", text)}
-    # A name with other characters (`arr delay`) is found by its text, in which a quote is written twice.
-    unquoted = text.replace('""', '"')
-    needed = [f for f in declared if f.name.lower() in mentioned or (not f.name.isidentifier() and f.name in unquoted)]
-    return pa.schema(needed or [declared.field(0)])  # a table without columns would forget its number of rows
+    return mentioned_columns(declared, [*(spec.select or columns or ()), spec.where or ""])
