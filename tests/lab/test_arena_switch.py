@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.arena.engines import ENGINES, Place
-from streamtopology.lab.arena.peer import Arena
-from streamtopology.lab.arena.switch import Switch, measure
+from streamtopology.lab.arena.peer import SCRIPTS, Arena
+from streamtopology.lab.arena.switch import CONTESTANTS, Switch, measure
 from streamtopology.lab.arena.switch_page import draw_switch, is_right, switch_page
 from streamtopology.lab.arena.switch_run import run_switch
 from streamtopology.lab.arena.switch_series import (
@@ -133,6 +133,28 @@ def test_page_says_which_bars_hold_and_what_failed(tmp_path: Path):
     assert "</svg>" in (tmp_path / "switch-move.svg").read_text()
 
 
+def test_page_has_the_latencies_without_a_change_of_all_that_ran():
+    calm = {"event": "calm", "figures": {**FIGURES, "p50_before": 0.07}, "series": []}
+    page = switch_page([life("streamtopology"), life("spark-real-time", engine="spark", events=[calm])])
+    latencies = page.partition("## Latency without a change")[2].partition("##")[0]
+    assert "| StreamTopology, exactly once | **0.05** | **0.10** | **0.10** |" in latencies
+    assert "| Spark in real-time mode, sink at least once | **0.07** | **0.10** | **0.10** |" in latencies
+    assert "Nothing happens" not in page
+
+
+def test_spark_takes_part_only_where_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arena = Arena(ENGINES, Place(tmp_path), print)
+    spark = "spark-real-time"
+    assert not measure(Switch(10, 10, 1, ("move",), (spark,)), arena, Place(tmp_path))
+    (row,) = measure(Switch(10, 10, 1, ("calm", "move"), (spark,)), arena, Place(tmp_path))
+    assert row["failed"] == "mvn is not on PATH: install it"
+
+
+def test_every_contestant_has_its_script():
+    assert all((SCRIPTS / f"{contestant.engine}_switch.py").is_file() for contestant in CONTESTANTS.values())
+
+
 def test_connector_that_cannot_be_fetched_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     asked = Switch(10, 10, 2, ("move",), ("flink-at-least-once",))
@@ -163,7 +185,10 @@ def test_lost_and_doubled_rows_make_a_life_wrong(contestant: str, fault: dict[st
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Switch(10, 10, 1, ("moved",), ("streamtopology",)), "--event moved: there is no such event; there are move, join"),
+        (
+            Switch(10, 10, 1, ("moved",), ("streamtopology",)),
+            "--event moved: there is no such event; there are calm, move, join",
+        ),
         (Switch(10, 10, 1, ("move",), ("flunk",)), "--engine flunk: there is no such engine; there are streamtopology"),
         (
             Switch(10, 10, 1, ("leave",), ("streamtopology",)),

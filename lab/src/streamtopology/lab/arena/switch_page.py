@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from streamtopology.lab.arena.page import settings_of
-from streamtopology.lab.arena.switch import CONTESTANTS, EVENTS, OURS
+from streamtopology.lab.arena.switch import CALM, CONTESTANTS, EVENTS, OURS
 from streamtopology.lab.palette import COLORS, GRID, INK, MUTED
 
 Row = Mapping[str, Any]
@@ -40,13 +40,15 @@ silence*: the longest time without any count. *Back after*: from the event to th
 Flink moves no keys of a running job: the nearest is one instance fewer on the same workers, by its REST API. A worker that
 leaves is not needed any more first, by the same API. Its exact sink publishes with each checkpoint, of which there is one a
 second, so rows wait for it; the other sink publishes again what it had published since the checkpoint that a switch goes back
-to. A killed worker is replaced at once, by Spark here, by the script there."""
+to. A killed worker is replaced at once, by Spark here, by the script there. Spark's own streams go through no event."""
 
 
 def switch_page(rows: Sequence[Row]) -> str:
     """A table for each event, with the median of the lives and their least and most; then the bars, what is wrong, settings."""
-    lines = [_NOTES, ""]
+    lines = [_NOTES, "", *_latencies(rows), ""]
     for event in dict.fromkeys(found["event"] for row in rows for found in row.get("events", ())):
+        if event == CALM:
+            continue
         lines += [f"## {EVENTS[event].capitalize()}", "", f"![latency over time](switch-{event}.svg)", ""]
         lines += [f"| seconds | {' | '.join(_COLUMNS.values())} |", f"| --- |{' --- |' * len(_COLUMNS)}"]
         for name in dict.fromkeys(row["contestant"] for row in rows):
@@ -56,6 +58,22 @@ def switch_page(rows: Sequence[Row]) -> str:
                 lines.append(f"| {CONTESTANTS[name].title} | {cells} |")
         lines += ["", *bars(rows, event), ""]
     return "\n".join([*lines, *_checks(rows), "", *settings_of(rows)])
+
+
+_WITHOUT = {"p50_before": "p50", "p99_before": "p99", "worst_p99_before": "p99 of the worst 10 s"}
+
+
+def _latencies(rows: Sequence[Row]) -> Iterator[str]:
+    """Those of each contestant while nothing happens: of the 30 s before each event of each life."""
+    yield "## Latency without a change"
+    yield ""
+    yield f"| seconds | {' | '.join(_WITHOUT.values())} |"
+    yield f"| --- |{' --- |' * len(_WITHOUT)}"
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        figures = [figures for event in EVENTS for figures in figures_of(rows, name, event)]
+        if figures:
+            cells = " | ".join(_spread([each[column] for each in figures]) for column in _WITHOUT)
+            yield f"| {CONTESTANTS[name].title} | {cells} |"
 
 
 def figures_of(rows: Sequence[Row], contestant: str, event: str) -> list[dict[str, float]]:

@@ -12,7 +12,7 @@ from streamtopology.jobs.errors import WrongUse
 from streamtopology.lab.arena.engines import ENGINES, Place
 from streamtopology.lab.arena.peer import Arena
 from streamtopology.lab.arena.run import FOLDER
-from streamtopology.lab.arena.switch import CONTESTANTS, EVENTS, OURS, WORKERS, Switch, measure
+from streamtopology.lab.arena.switch import CALM, CONTESTANTS, EVENTS, OURS, WORKERS, Switch, measure
 from streamtopology.lab.arena.switch_page import draw_switch, is_right, switch_page
 from streamtopology.lab.arena.switch_player import BROKER
 from streamtopology.lab.bench.cluster import announce
@@ -36,7 +36,7 @@ def run_switch(asked: Switch, bootstrap: str, *, fresh: bool) -> int:
     folder = FOLDER / asked.case
     folder.mkdir(parents=True, exist_ok=True)
     for event in asked.events:
-        if any(each["event"] == event for row in rows for each in row.get("events", ())):
+        if event != CALM and any(each["event"] == event for row in rows for each in row.get("events", ())):
             draw_switch(rows, event, folder / f"switch-{event}.svg")
     text = f"Least / median / most of the lives, on {found}.\n\n{switch_page(rows)}"
     (folder / "switch.md").write_text(f"# Through the switch\n\n{text}")

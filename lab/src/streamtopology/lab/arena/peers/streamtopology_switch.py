@@ -152,7 +152,7 @@ def main() -> None:
             run = open_run(embedded, topology, Path.cwd(), history, RunOptions(Until(), work))
             history.listen(_said(time.time()))
             switches = Switches(run, history, embedded, workers)
-            events = {name: getattr(switches, name) for name in request["play"]["events"]}
+            events = {name: getattr(switches, name) for name in request["play"]["events"] if name != "calm"}
             failed: list[Exception] = []
 
             def played() -> None:
