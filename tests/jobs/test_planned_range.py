@@ -54,7 +54,7 @@ class Texts:
         return {row["k"]: row["count"] for row in self.flow.state("n")}
 
     def _start(self) -> Flow:
-        flow = Flow(self._folder, counting(self._folder / "data"))
+        flow = Flow(self._folder, counting(self._folder / "data", onBadTuple="deadLetter"))  # else no text would be read
         flow.driver.progress.sizes.share_of_memory = self._task_bytes / 2**30
         return flow
 
